@@ -1,0 +1,253 @@
+"""Where a rule's body occurs in a graph: pure, iterative, from the anchor backwards.
+
+Backwards, because a value has one producer and many readers: each step is a look-up, never a search. The only choice
+is the order of the operands of Add and Mul; every order is tried, in a fixed sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
+
+from graphopt.dataflow import DataflowGraph
+from graphopt.rule import COMMUTATIVE, PatternNode, Rule
+from graphopt.scope import Node
+
+ABSENT = None
+"""What an optional input is bound to where the node does not even name it; '' where it names it as absent."""
+
+Bindings = dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A rule's body found in a graph."""
+
+    rule: Rule
+    anchor: int
+    nodes: tuple[int, ...]
+    """The matched nodes, one for each node of the rule's body."""
+    values: Mapping[str, str | None]
+    """The graph's value for each value of the body."""
+    variadic: tuple[str, ...]
+    """The graph's values for the rule's variadic input."""
+    attributes: Mapping[str, AttributeProto]
+    """The rule's attributes, as the matched nodes have them; those that they lack are not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Why a rule's body does not occur at an anchor, for one assignment of operands."""
+
+    rule: Rule
+    anchor: int
+    failed: PatternNode
+    """The node of the body that has no counterpart."""
+    values: Mapping[str, str | None]
+    """What was bound before."""
+    variadic: tuple[str, ...]
+    reason: str
+    at: str
+    """The value or node of the graph at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A partial match: the body's nodes from `step` on are matched."""
+
+    step: int
+    nodes: tuple[int, ...]
+    values: Bindings
+    variadic: tuple[str, ...]
+    attributes: dict[str, AttributeProto]
+
+
+def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mismatch]:
+    """Every way, and every failed way, to lay the rule's body over the graph so that its last node is `anchor`."""
+    output = view.nodes[anchor].outputs[0] if view.nodes[anchor].outputs else ""
+    pending = [_State(len(rule.body), (), {rule.output: output}, (), {})]
+    while pending:
+        state = pending.pop()
+        if state.step == 0:
+            yield Match(rule, anchor, state.nodes, state.values, state.variadic, state.attributes)
+            continue
+        pattern = rule.body[state.step - 1]
+        grown = _step(rule, view, pattern, state)
+        if isinstance(grown, list):
+            pending += reversed(grown)
+        else:
+            yield Mismatch(rule, anchor, pattern, state.values, state.variadic, *grown)
+
+
+def _step(rule: Rule, view: DataflowGraph, pattern: PatternNode, state: _State) -> list[_State] | tuple[str, str]:
+    """Match one more node of the body: the states that follow, or the reason and the place where it fails."""
+    value = next(state.values[name] for name in pattern.outputs if name in state.values) or ""
+    index = view.producer(value)
+    if index is None:
+        return f"{value!r} is not made by a {pattern.op_type}: {_origin(view, value)}", value
+    node = view.nodes[index]
+    if node.op_type != pattern.op_type or node.domain != pattern.domain:
+        domain = f" of domain {node.domain!r}" if node.domain else ""
+        return f"{value!r} is made by {node.title}{domain}, not by {_article(pattern.op_type)}", value
+    values = dict(state.values)
+    fault = _bind_outputs(view, pattern, node, values)
+    attributes = state.attributes
+    if fault is None and (pattern.exact or pattern.references or node.proto.attribute):
+        attributes = dict(attributes)
+        fault = _bind_attributes(view.scope.opset, pattern, node, attributes)
+    if fault is not None:
+        return fault
+    grown: list[_State] = []
+    first_fault: tuple[str, str] | None = None
+    for operands in _operand_orders(pattern, node):
+        bound = _bind_inputs(rule, view, pattern, node, operands, values)
+        if isinstance(bound[0], dict):
+            variadic = bound[1] if rule.variadic in pattern.inputs else state.variadic
+            grown.append(_State(state.step - 1, (index, *state.nodes), bound[0], tuple(variadic), attributes))
+        elif first_fault is None:
+            first_fault = bound[0], str(bound[1])
+    return grown or first_fault or ("no operand order fits", node.label)
+
+
+def _operand_orders(pattern: PatternNode, node: Node) -> list[tuple[str, ...]]:
+    if (pattern.domain, pattern.op_type) in COMMUTATIVE and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
+        return [node.inputs, node.inputs[::-1]]
+    return [node.inputs]
+
+
+def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values: Bindings) -> tuple[str, str] | None:
+    for slot, name in enumerate(pattern.outputs):
+        actual = node.outputs[slot] if slot < len(node.outputs) else ""
+        if not actual or values.setdefault(name, actual) != actual:
+            return f"{node.title} does not make {name!r} as output {slot}", node.label
+    for extra in node.outputs[len(pattern.outputs) :]:
+        if extra and view.read_count(extra):
+            return f"{node.title} has a further output {extra!r} that is read", extra
+    return None
+
+
+def _bind_inputs(
+    rule: Rule, view: DataflowGraph, pattern: PatternNode, node: Node, operands: tuple[str, ...], values: Bindings
+) -> tuple[Bindings, tuple[str, ...]] | tuple[str, str]:
+    """The bindings after this node's inputs, and the variadic values; or the reason and the place of a failure."""
+    variadic: tuple[str, ...] = ()
+    names = pattern.inputs
+    if rule.variadic in names:
+        place = names.index(rule.variadic)
+        after = len(names) - place - 1
+        end = len(operands) - after
+        if end < place:
+            return f"{node.title} has {len(operands)} inputs, fewer than the rule needs", node.label
+        variadic = operands[place:end]
+        names = (*names[:place], *names[place + 1 :])
+        operands = (*operands[:place], *operands[end:])
+    if len(operands) > len(names) and any(operands[len(names) :]):
+        return f"{node.title} has {len(operands)} inputs, more than the rule knows", node.label
+    bound = dict(values)
+    for slot, name in enumerate(names):
+        actual = operands[slot] if slot < len(operands) else ABSENT
+        if name == "":
+            if actual:
+                return f"{node.title} has an input {actual!r} where the rule has none", actual
+            continue
+        if not actual and name not in rule.inputs:
+            return f"{node.title} lacks its input {slot}", node.label
+        if name in bound:
+            if (bound[name] or "") != (actual or ""):
+                return f"{node.title} reads {actual!r} where the pattern has {bound[name]!r} again", str(actual)
+            continue
+        if name in rule.constants:
+            others = [other for other in operands if other != actual]
+            fault = _constant_fault(view, rule.constants[name], str(actual), others)
+            if fault:
+                return fault, str(actual)
+        bound[name] = actual
+    return bound, variadic
+
+
+def _bind_attributes(
+    opset: int, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto]
+) -> tuple[str, str] | None:
+    for name, attribute in node.attributes.items():
+        target = pattern.references.get(name)
+        if target is not None:
+            earlier = attributes.setdefault(target, attribute)
+            if earlier is not attribute and not _same_value(earlier, attribute):
+                return f"{node.title} has another {name} than the node before it in the pattern", node.label
+        elif name not in pattern.exact:
+            default = _schema_default(node.op_type, node.domain, opset, name)
+            if default is None or not _same_value(default, attribute):
+                return f"{node.title} has {_shown(attribute)}, which the rule does not know", node.label
+    for name, wanted in pattern.exact.items():
+        found = node.attributes.get(name) or _schema_default(node.op_type, node.domain, opset, name)
+        if found is None or not _same_value(wanted, found):
+            shown = _shown(found) if found is not None else f"no {name}"
+            return f"{node.title} has {shown}, the rule asks for {_shown(wanted)}", node.label
+    return None
+
+
+def _same_value(one: AttributeProto, other: AttributeProto) -> bool:
+    if one.ref_attr_name or other.ref_attr_name:
+        return bool(one.ref_attr_name == other.ref_attr_name and one.type == other.type)
+    return bool(one.type == other.type and helper.get_attribute_value(one) == helper.get_attribute_value(other))
+
+
+def _shown(attribute: AttributeProto) -> str:
+    if attribute.ref_attr_name:
+        return f"{attribute.name} = @{attribute.ref_attr_name}"
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return f"{attribute.name} = {value if isinstance(value, int | float | str | list) else '...'}"
+
+
+@lru_cache(maxsize=4096)
+def _schema_default(op_type: str, domain: str, opset: int, name: str) -> AttributeProto | None:
+    if not opset or domain != "" or not defs.has(op_type, opset, domain):
+        return None
+    attribute = defs.get_schema(op_type, opset, domain).attributes.get(name)
+    if attribute is None or attribute.default_value.type == AttributeProto.UNDEFINED:
+        return None
+    return attribute.default_value
+
+
+def _constant_fault(view: DataflowGraph, wanted: np.ndarray, value: str, others: list[str]) -> str | None:
+    """Why a value of the graph is not the rule's constant; None where it is."""
+    tensor = view.constant(value)
+    if tensor is None:
+        return f"{value!r} is not a constant, the rule asks for {wanted.item():g}"
+    if int(np.prod(tensor.dims)) != 1 or tensor.data_location == TensorProto.EXTERNAL:
+        return f"{value!r} has shape {list(tensor.dims)}, the rule asks for the number {wanted.item():g}"
+    array = numpy_helper.to_array(tensor).reshape(())
+    if not same_after_rounding(wanted, array):
+        return f"{value!r} is {array}, the rule asks for {wanted.item():g}"
+    if len(tensor.dims) > 0:
+        ranks = [rank for other in others if (rank := view.rank(other)) is not None]
+        if not ranks or max(ranks) < len(tensor.dims):
+            return f"{value!r} has shape {list(tensor.dims)}, which may raise the rank of the result"
+    return None
+
+
+def same_after_rounding(wanted: np.ndarray, found: np.ndarray) -> bool:
+    """Whether a number written in a rule (float32) is the model's number, in the precision both can hold."""
+    if found.dtype == np.float64:
+        return bool(found.astype(np.float32) == wanted)
+    if found.dtype.kind in "iu":
+        return bool(found.astype(np.float64) == wanted.astype(np.float64))
+    return bool(wanted.astype(found.dtype) == found)
+
+
+def _origin(view: DataflowGraph, value: str) -> str:
+    if not value:
+        return "it is absent"
+    if value in view.scope.inputs:
+        return "it is an input"
+    return "it is a constant" if view.constant(value) is not None else "it comes from an outer scope"
+
+
+def _article(op_type: str) -> str:
+    return f"{'an' if op_type[0] in 'AEIOU' else 'a'} {op_type}"

@@ -1,0 +1,108 @@
+"""A fusion rule: an ONNX function whose body is the pattern, the meaning, and the function that is emitted.
+
+These are the types; `rule_loader` makes them from text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto
+
+COMMUTATIVE = frozenset({("", "Add"), ("", "Mul")})
+"""Operators whose two operands may stand in either order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternNode:
+    """One operator of a rule's body."""
+
+    domain: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    exact: Mapping[str, AttributeProto]
+    """Attributes that must have this very value."""
+    references: Mapping[str, str]
+    """Attributes that may vary: the operator's attribute by name, and the rule's attribute it goes into."""
+    number: int = 0
+    """The number of the condition that this node stands for, 0 where it has no label."""
+    name: str = ""
+    """The name of that condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A named requirement of a rule, in its place among the numbered conditions."""
+
+    number: int
+    name: str
+    """The label in the rule's text: `sole reader`."""
+    kind: str
+    """The operator in the domain `require`: `sole_reader`."""
+    values: tuple[str, ...]
+    """The values of the body it speaks of."""
+    parameters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One fusion rule."""
+
+    domain: str
+    op_type: str
+    """The fused operator's name."""
+    label: str
+    """What tells several rules of one operator apart (the function's `overload`), '' where there is one."""
+    inputs: tuple[str, ...]
+    output: str
+    attributes: tuple[str, ...]
+    """The fused operator's attributes that are taken from the matched nodes."""
+    defaults: Mapping[str, AttributeProto]
+    """Attributes that every fused node gets, with this value."""
+    body: tuple[PatternNode, ...]
+    """The pattern, in topological order; the last node is the anchor."""
+    constants: Mapping[str, np.ndarray]
+    """Values of the body that are constants, as float32."""
+    conditions: tuple[Condition, ...]
+    variadic: str | None
+    """The input that stands for any number of inputs."""
+    opsets: Mapping[str, int]
+    function: FunctionProto
+    """The rule as it was written, conditions included."""
+    source: str
+    line: int
+
+    @property
+    def anchor(self) -> PatternNode:
+        """The node that matching starts from: the one that makes the output."""
+        return self.body[-1]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The fused operator: domain and name. Rules with one key are tried together, one decision an anchor."""
+        return self.domain, self.op_type
+
+    @property
+    def title(self) -> str:
+        """The operator's name, with the rule's label where it has one."""
+        return f"{self.op_type}[{self.label}]" if self.label else self.op_type
+
+    @cached_property
+    def interior(self) -> tuple[str, ...]:
+        """The values that exist only inside the fused node."""
+        return tuple(name for node in self.body for name in node.outputs if name != self.output)
+
+    @cached_property
+    def numbered(self) -> tuple[Condition | PatternNode, ...]:
+        """Conditions and labelled nodes in the order of their numbers."""
+        labelled = [node for node in self.body if node.number]
+        return tuple(sorted([*self.conditions, *labelled], key=lambda item: item.number))
+
+    @cached_property
+    def mentioned(self) -> frozenset[tuple[str, str]]:
+        """The operators of the body."""
+        return frozenset((node.domain, node.op_type) for node in self.body)

@@ -1,0 +1,229 @@
+"""A model as scopes: the main graph, the bodies of If, Loop and Scan at any depth, and the model's own functions.
+
+Protobuf is read once, into plain `Node` objects; everything after works on those. A scope knows what its names mean:
+which are inputs, which are constants and which come from the scope around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
+
+FUSED_DOMAIN = "ai.ngine"
+STANDARD_DOMAINS = ("", "ai.onnx")
+
+Dims = tuple[int | None, ...]
+
+
+def normal_domain(domain: str) -> str:
+    """The domain under its usual spelling: `ai.onnx` is the default domain, `ai.ngine.<label>` is `ai.ngine`."""
+    if domain == "ai.onnx":
+        return ""
+    if domain.startswith(FUSED_DOMAIN + "."):
+        return FUSED_DOMAIN
+    return domain
+
+
+class Node:
+    """One node of a scope. `domain` is normalised; `proto` is the node as it stands in the model.
+
+    Attributes are read from protobuf only when somebody asks for them: most nodes are never asked.
+    """
+
+    __slots__ = ("_attributes", "bodies", "domain", "inputs", "name", "op_type", "outputs", "proto")
+
+    def __init__(self, proto: NodeProto, domain: str | None = None, inputs: tuple[str, ...] | None = None) -> None:
+        self.proto = proto
+        self.op_type: str = proto.op_type
+        self.domain = normal_domain(proto.domain) if domain is None else domain
+        self.name: str = proto.name
+        self.inputs: tuple[str, ...] = tuple(proto.input) if inputs is None else inputs
+        self.outputs: tuple[str, ...] = tuple(proto.output)
+        self.bodies: tuple[Scope, ...] = ()
+        self._attributes: dict[str, AttributeProto] | None = None
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeProto]:
+        """The attributes by name."""
+        if self._attributes is None:
+            self._attributes = {attribute.name: attribute for attribute in self.proto.attribute}
+        return self._attributes
+
+    @property
+    def title(self) -> str:
+        """How messages call this node: its operator and its name, or its first output where it has no name."""
+        return f"{self.op_type} {self.label!r}"
+
+    @property
+    def label(self) -> str:
+        """The node's name, or the name of its first output where it has none."""
+        return self.name or next(filter(None, self.outputs), "")
+
+    def __repr__(self) -> str:
+        return f"<{self.title}>"
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A list of nodes and what the names in it mean."""
+
+    proto: GraphProto | FunctionProto
+    title: str
+    """How messages call this scope: '' for the main graph, else the body or the function."""
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    nodes: list[Node] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    initializers: dict[str, TensorProto] = field(default_factory=dict)
+    """Initializers that are constants: an overridable one (IR 4 and up, listed among the inputs) is an input."""
+    defined: set[str] = field(default_factory=set)
+    """Every name this scope gives a meaning to."""
+    captures: tuple[str, ...] = ()
+    """Names read here, or in bodies below, that a scope further out gives a meaning to; one entry a reading slot."""
+    shapes: _Shapes | None = None
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators in this scope; 0 where it imports none."""
+        return self.opsets.get("", 0)
+
+    def constant(self, name: str) -> TensorProto | None:
+        """The tensor of an initializer here or further out; None where `name` means anything else."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.initializers:
+                return scope.initializers[name]
+            if name in scope.defined:
+                return None
+            scope = scope.parent
+        return None
+
+    def declared_dims(self, name: str) -> Dims | None:
+        """The shape the model declares for a value, None where it declares none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.defined:
+                if name in scope.initializers:
+                    return tuple(scope.initializers[name].dims)
+                if scope.shapes is None:
+                    scope.shapes = _Shapes(scope.proto)
+                return scope.shapes.by_name.get(name)
+            scope = scope.parent
+        return None
+
+
+class _Shapes:
+    """The shapes that a graph declares, read when the first is asked for."""
+
+    def __init__(self, proto: GraphProto | FunctionProto) -> None:
+        self.proto = proto
+
+    @cached_property
+    def by_name(self) -> dict[str, Dims]:
+        """Shape by value name, for every value with a declared shape."""
+        infos = list(self.proto.value_info)
+        if isinstance(self.proto, GraphProto):
+            infos += [*self.proto.input, *self.proto.output]
+        return {info.name: dims for info in infos if (dims := _dims(info.type)) is not None}
+
+
+def _dims(type_proto: TypeProto) -> Dims | None:
+    if not type_proto.HasField("tensor_type") or not type_proto.tensor_type.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in type_proto.tensor_type.shape.dim)
+
+
+@lru_cache(maxsize=4096)
+def _may_hold_bodies(domain: str, op_type: str) -> bool:
+    if domain != "":
+        return domain != FUSED_DOMAIN
+    if not defs.has(op_type):
+        return True
+    kinds = {attribute.type for attribute in defs.get_schema(op_type).attributes.values()}
+    return defs.OpSchema.AttrType.GRAPH in kinds or defs.OpSchema.AttrType.GRAPHS in kinds
+
+
+def bodies_of(node: Node) -> Iterator[tuple[str, int, GraphProto]]:
+    """The graphs in a node's attributes: attribute name, place in a list of graphs (-1 where it is no list), graph."""
+    if not _may_hold_bodies(node.domain, node.op_type):
+        return
+    for attribute in node.proto.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.name, -1, attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            for place, graph in enumerate(attribute.graphs):
+                yield attribute.name, place, graph
+
+
+def opset_versions(imports: ModelProto | FunctionProto) -> dict[str, int]:
+    """The imported operator sets: version by domain, the default domain under ''."""
+    return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in imports.opset_import}
+
+
+def read_scopes(model: ModelProto) -> list[Scope]:
+    """Every scope of a model: the main graph first, each scope before the bodies inside it, functions last."""
+    scopes: list[Scope] = []
+    pending = [Scope(model.graph, "", opset_versions(model))]
+    pending += [
+        Scope(function, f"function {function.domain}::{function.name}", opset_versions(function))
+        for function in model.functions
+    ]
+    pending.reverse()
+    while pending:
+        scope = pending.pop()
+        scopes.append(scope)
+        pending += _read(scope, initializers_are_constant=model.ir_version < 4)[::-1]
+    for scope in reversed(scopes):  # inner scopes come after outer ones
+        scope.captures = tuple(_captured(scope))
+    return scopes
+
+
+def _read(scope: Scope, *, initializers_are_constant: bool) -> list[Scope]:
+    """Fill one scope from its protobuf; returns the bodies found in it, not yet filled."""
+    proto = scope.proto
+    scope.nodes = [Node(node) for node in proto.node]
+    if isinstance(proto, GraphProto):
+        scope.inputs = tuple(value.name for value in proto.input)
+        scope.outputs = tuple(value.name for value in proto.output)
+        scope.initializers = {tensor.name: tensor for tensor in proto.initializer}
+        sparse = [tensor.values.name for tensor in proto.sparse_initializer]
+        scope.defined.update(scope.inputs, scope.initializers, sparse)
+        if not initializers_are_constant:
+            for name in scope.inputs:
+                scope.initializers.pop(name, None)
+    else:
+        scope.inputs = tuple(proto.input)
+        scope.outputs = tuple(proto.output)
+        scope.defined.update(scope.inputs)
+    found: list[Scope] = []
+    for node in scope.nodes:
+        scope.defined.update(node.outputs)
+        bodies = [
+            Scope(graph, f"{name} of {node.title}", scope.opsets, parent=scope)
+            for name, _, graph in bodies_of(node)
+        ]
+        if bodies:
+            node.bodies = tuple(bodies)
+            found += bodies
+    scope.defined.discard("")
+    return found
+
+
+def _captured(scope: Scope) -> Iterator[str]:
+    if scope.parent is None:
+        return
+    for node in scope.nodes:
+        for name in node.inputs:
+            if name and name not in scope.defined:
+                yield name
+        for body in node.bodies:
+            for name in body.captures:
+                if name not in scope.defined:
+                    yield name
+    for name in scope.outputs:
+        if name not in scope.defined:
+            yield name
