@@ -1,0 +1,126 @@
+"""Conv, and the one way in which fused operators are made of it.
+
+A fused operator is a convolution with an *epilogue*: a function that changes a finished block of the output in place
+while it is in the cache. `@convolution_epilogue("ConvRelu")` over a function that binds such an epilogue makes the
+operator, and makes it a producer for `ConcatFusedTail` too. Conv itself has none, so that a fused operator has the
+same bits as its parts one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ngine_ref.blocked_convolution import Convolution, Epilogue
+from ngine_ref.errors import ShapeError
+from ngine_ref.registry import FUSED_DOMAIN, Binder, Call, Kernel, TensorSpec, Workspace, operator
+from ngine_ref.scratch import bytes_needed, carve
+from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.sliding_windows import place_windows
+
+ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+"""The attributes of Conv, which every fused operator takes as they are."""
+
+EpilogueBinder = Callable[[Call, TensorSpec], Epilogue]
+"""Makes the epilogue of a call from its attributes and the inputs behind the bias, given the output it works on."""
+
+PRODUCERS: dict[str, Binder] = {}
+"""The operators that may write the tail of a `ConcatFusedTail`, by the name that `producer_op` has for them."""
+
+
+def convolution_epilogue(op_type: str) -> Callable[[EpilogueBinder], EpilogueBinder]:
+    """Register the fused operator `op_type`, a Conv followed by the epilogue that the function below binds.
+
+    Inputs are `x, w, bias or ""` and then whatever the epilogue reads; attributes are Conv's and the epilogue's.
+
+    Example:
+        >>> @convolution_epilogue("ConvNeg")
+        ... def bind_conv_neg(call, output):
+        ...     return lambda block: np.negative(block.values, out=block.values)
+    """
+
+    def register(bind_epilogue: EpilogueBinder) -> EpilogueBinder:
+        def bind(call: Call) -> Kernel:
+            return bind_convolution(call, bind_epilogue)
+
+        bind.__doc__ = bind_epilogue.__doc__
+        PRODUCERS[op_type] = operator(op_type, domain=FUSED_DOMAIN)(bind)
+        return bind_epilogue
+
+    return register
+
+
+@operator("Conv")
+def bind_conv(call: Call) -> Kernel:
+    """Conv-1, -11, -22: the convolution of N images with M filters, plus a bias per filter.
+
+    Inputs X `[N, C, *spatial]` with one spatial axis or more, W `[M, C / group, *kernel]`, optional B `[M]`, all of
+    one dtype: float16, bfloat16 (both summed up in float32), float32 or float64. Output Y `[N, M, *windows]`.
+    Attributes `auto_pad`, `dilations`, `group`, `kernel_shape`, `pads`, `strides`, each with ONNX's default.
+
+    Raises:
+        ShapeError: channels, kernel, bias or attributes do not fit each other.
+    """
+    return bind_convolution(call)
+
+
+PRODUCERS["Conv"] = bind_conv
+
+
+def bind_convolution(call: Call, bind_epilogue: EpilogueBinder | None = None) -> Kernel:
+    """The kernel of Conv, or of a fused operator that puts an epilogue behind it.
+
+    Raises:
+        ShapeError: channels, kernel, bias, attributes or the epilogue's inputs do not fit each other.
+        OperatorError: an input is missing, or an element type or attribute value is not allowed.
+    """
+    convolution = _geometry(call)
+    x, w, bias = operand(call, 0), operand(call, 1), call.spec(2)
+    if bias is not None and bias.shape != w.shape[:1]:
+        raise ShapeError(
+            f"{call.op_type}: the bias has shape {bias.shape}, but the weights {w.shape} need {w.shape[:1]}."
+        )
+    spatial = convolution.windows.output[1:] if convolution.flat else convolution.windows.output
+    output = TensorSpec((x.shape[0], w.shape[0], *spatial), x.dtype)
+    epilogue = bind_epilogue(call, output) if bind_epilogue else None
+    packed_once = None
+    if w.value is not None:
+        packed_once = np.empty(*convolution.packed_request)
+        convolution.pack(w.value, packed_once)
+    packing_bytes = 0 if packed_once is not None else bytes_needed(convolution.packed_request)
+
+    @np.errstate(all="ignore")
+    def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
+        packed = packed_once
+        if packed is None:
+            (packed,) = carve(workspace.scratch, convolution.packed_request)
+            convolution.pack(present(inputs, 1), packed)
+        memory = workspace.scratch[packing_bytes:]
+        for region in convolution.regions():
+            convolution.compute_block(region, packed, inputs, outputs[0], epilogue, memory)
+
+    scratch_bytes = packing_bytes + bytes_needed(*convolution.requests(convolution.block_shape))
+    return Kernel((output,), compute, scratch_bytes=scratch_bytes, strided=True)
+
+
+def _geometry(call: Call) -> Convolution:
+    """Check what Conv itself says about a call, fused or not, and lay out its blocks."""
+    own = {name: value for name, value in call.attributes.items() if name in ATTRIBUTES}
+    check_signature(Call("Conv", call.inputs[:3], own))
+    x, w = operand(call, 0), operand(call, 1)
+    group = int_attribute(call, "group", 1)
+    if len(x.shape) < 3 or len(w.shape) != len(x.shape):
+        raise ShapeError(
+            f"{call.op_type} needs X [N, C, spatial...] and W [M, C / group, kernel...], got {x.shape} and {w.shape}."
+        )
+    if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+        raise ShapeError(
+            f"{call.op_type}: an input of shape {x.shape} and weights of shape {w.shape} do not fit in {group} groups."
+        )
+    kernel = w.shape[2:]
+    stated = tuple(call.attributes.get("kernel_shape") or kernel)
+    if stated != kernel or 0 in kernel:
+        raise ShapeError(f"{call.op_type}: kernel_shape is {list(stated)}, but the weights have shape {w.shape}.")
+    windows = place_windows(call, x.shape[2:], kernel)
+    return Convolution.of(x.shape, w.shape, windows, group, x.dtype)

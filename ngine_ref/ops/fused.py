@@ -1,0 +1,158 @@
+"""The fused operators of the domain `ai.ngine`: a convolution with its activation, MulAdd, ConcatFusedTail."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ngine_ref.blocked_convolution import Block, Epilogue
+from ngine_ref.blocks import blocks
+from ngine_ref.broadcasting import broadcast_shape, in_place_slots
+from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.ops.activations import leaky_relu_into, prelu_into
+from ngine_ref.ops.convolution import PRODUCERS, convolution_epilogue
+from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
+from ngine_ref.scratch import bytes_needed, carve
+from ngine_ref.signature import Inputs, Outputs, float_attribute, int_attribute, operand, present
+
+_TAIL_ATTRIBUTES = ("axis", "prefix_count", "producer_op")
+
+
+@convolution_epilogue("ConvLeakyRelu")
+def bind_conv_leaky_relu(call: Call, output: TensorSpec) -> Epilogue:
+    """ConvLeakyRelu: `LeakyRelu(Conv(x, w, bias))`; attributes are Conv's and `alpha` (default 0.01)."""
+    alpha = float_attribute(call, "alpha", 0.01)
+    return lambda block: leaky_relu_into(block.values, alpha, block.values)
+
+
+@convolution_epilogue("ConvPRelu")
+def bind_conv_prelu(call: Call, output: TensorSpec) -> Epilogue:
+    """ConvPRelu: `PRelu(Conv(x, w, bias), slope)`; inputs are `x, w, bias or "", slope`, attributes are Conv's.
+
+    The slope has one element, or one a channel as ONNX aligns it: `[C, 1, 1]` or `[1, C, 1, 1]` for images.
+
+    Raises:
+        ShapeError: the slope has another shape (a plain `[C]` would be one a column).
+    """
+    slope = operand(call, 3)
+    if slope.dtype != output.dtype:
+        raise OperatorError(f"ConvPRelu: the slope is {slope.dtype}, but the convolution is {output.dtype}.")
+    per_channel = (output.shape[1], *(1 for _ in output.shape[2:]))
+    single = math.prod(slope.shape) == 1 and len(slope.shape) <= len(output.shape)
+    if not single and slope.shape not in (per_channel, (1, *per_channel)):
+        raise ShapeError(
+            f"ConvPRelu needs a slope of one element, {per_channel} or {(1, *per_channel)} for an output of shape "
+            f"{output.shape}, got {slope.shape}."
+        )
+
+    def epilogue(block: Block) -> None:
+        prelu_into(block.values, block.part(3), block.values)
+
+    return epilogue
+
+
+@operator("MulAdd", domain=FUSED_DOMAIN)
+def bind_mul_add(call: Call) -> Kernel:
+    """MulAdd: `(a * b) + c`, with the broadcasting of Mul and then Add, and rounded after each like them.
+
+    Inputs a, b, c of one numeric dtype; integers wrap. The output has the shape that all three broadcast to.
+
+    Raises:
+        ShapeError: the shapes do not broadcast.
+    """
+    a, b, c = operand(call, 0), operand(call, 1), operand(call, 2)
+    if not a.dtype == b.dtype == c.dtype or a.dtype.kind in "bOUS":
+        raise OperatorError(f"MulAdd needs numbers of one element type, got {a.dtype}, {b.dtype} and {c.dtype}.")
+    product_shape = broadcast_shape("MulAdd", a.shape, b.shape)
+    output = TensorSpec(broadcast_shape("MulAdd", product_shape, c.shape), a.dtype)
+    # A product that c makes larger is computed once, at its own size; c's own buffer is read after the first write.
+    request = (product_shape, a.dtype) if product_shape != output.shape else ((0,), a.dtype)
+    in_place = tuple(slot for slot in in_place_slots(call, output) if slot < 2)
+
+    @np.errstate(all="ignore")
+    def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
+        a, b, c = present(inputs, 0), present(inputs, 1), present(inputs, 2)
+        out = outputs[0]
+        if product_shape != out.shape:
+            (product,) = carve(workspace.scratch, request)
+            np.multiply(a, b, out=product)
+            np.add(product, c, out=out)
+            return
+        for target, left, right, addend in blocks(out, a, b, c):
+            np.multiply(left, right, out=target)
+            np.add(target, addend, out=target)
+
+    return Kernel((output,), compute, scratch_bytes=bytes_needed(request), in_place=in_place, strided=True)
+
+
+@operator("ConcatFusedTail", domain=FUSED_DOMAIN)
+def bind_concat_fused_tail(call: Call) -> Kernel:
+    """ConcatFusedTail: `Concat(prefix_0, ..., producer(x, w, bias, ...))` along the channels.
+
+    Inputs are `prefix_count` prefixes and then the producer's: `x, w, bias or ""` and what its epilogue reads.
+    Attributes are `prefix_count`, `producer_op` (Conv or an operator of `PRODUCERS`), `axis` (default 1), Conv's, and
+    the epilogue's; `alpha` has no default here. The convolution writes into the tail of the joint output; a prefix
+    that lies in its place already is not copied.
+
+    Raises:
+        ShapeError: prefixes and the producer's output do not fit.
+        OperatorError: `prefix_count`, `producer_op`, `axis` or `alpha` is missing or not possible.
+    """
+    count = int_attribute(call, "prefix_count", -1)
+    if not 0 <= count <= len(call.inputs) - 2:
+        raise OperatorError(
+            f"ConcatFusedTail: prefix_count is {call.attributes.get('prefix_count')}, but of {len(call.inputs)} inputs "
+            f"it takes two at least for the convolution."
+        )
+    tail = _bind_producer(call, count)
+    prefixes = [operand(call, slot) for slot in range(count)]
+    output = _joint_output(call, prefixes, tail.outputs[0])
+    starts = [0]
+    for prefix in prefixes:
+        starts.append(starts[-1] + prefix.shape[1])
+
+    def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
+        joint = outputs[0]
+        for slot in range(count):
+            prefix, place = present(inputs, slot), joint[:, starts[slot] : starts[slot + 1]]
+            if not _is_same_memory(prefix, place):
+                place[...] = prefix
+        tail.compute(inputs[count:], [joint[:, starts[count] :]], workspace)
+
+    return Kernel((output,), compute, scratch_bytes=tail.scratch_bytes, strided=True)
+
+
+def _bind_producer(call: Call, prefix_count: int) -> Kernel:
+    """The kernel of the convolution that makes the tail."""
+    producer_op = call.attributes.get("producer_op")
+    if producer_op not in PRODUCERS:
+        known = ", ".join(sorted(PRODUCERS))
+        raise OperatorError(f"ConcatFusedTail: producer_op is {producer_op!r}, it must be one of {known}.")
+    if producer_op == "ConvLeakyRelu" and "alpha" not in call.attributes:
+        raise OperatorError("ConcatFusedTail needs the attribute alpha where its producer is ConvLeakyRelu.")
+    attributes = {name: value for name, value in call.attributes.items() if name not in _TAIL_ATTRIBUTES}
+    return PRODUCERS[producer_op](Call(producer_op, call.inputs[prefix_count:], attributes))
+
+
+def _joint_output(call: Call, prefixes: list[TensorSpec], tail: TensorSpec) -> TensorSpec:
+    """The joined output, of all prefixes and the tail."""
+    axis, rank = int_attribute(call, "axis", 1), len(tail.shape)
+    if axis not in (1, 1 - rank):
+        raise OperatorError(f"ConcatFusedTail joins channels, axis 1; axis is {axis} for a tail of shape {tail.shape}.")
+    for prefix in prefixes:
+        if prefix.dtype != tail.dtype:
+            raise OperatorError(f"ConcatFusedTail cannot join {prefix.dtype} and {tail.dtype}.")
+        if len(prefix.shape) != rank or (prefix.shape[0], *prefix.shape[2:]) != (tail.shape[0], *tail.shape[2:]):
+            raise ShapeError(
+                f"ConcatFusedTail cannot join a prefix of shape {prefix.shape} and a tail of shape {tail.shape}."
+            )
+    channels = sum(part.shape[1] for part in (*prefixes, tail))
+    return TensorSpec((tail.shape[0], channels, *tail.shape[2:]), tail.dtype)
+
+
+def _is_same_memory(a: Array, b: Array) -> bool:
+    """Whether two arrays of one shape and dtype are the same elements, so that copying one to the other is no work."""
+    if a.__array_interface__["data"][0] != b.__array_interface__["data"][0]:
+        return False
+    return all(size == 1 or left == right for size, left, right in zip(a.shape, a.strides, b.strides, strict=True))

@@ -1,0 +1,124 @@
+"""Where the windows of convolution and pooling lie: strides, dilations, padding, output sizes, and their content.
+
+Everything here is per spatial axis and holds for any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.registry import Array, Call
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of one operator: one entry a spatial axis in every field."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    pads_end: tuple[int, ...]
+    output: tuple[int, ...]
+    """How many windows there are along each axis."""
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether window i is exactly cell i of the input."""
+        ones = (1,) * len(self.kernel)
+        return self.kernel == ones and self.strides == ones and not any(self.pads_begin) and not any(self.pads_end)
+
+
+def place_windows(call: Call, spatial: Sequence[int], kernel: Sequence[int], *, ceil_mode: bool = False) -> Windows:
+    """The windows that the attributes `auto_pad`, `dilations`, `pads` and `strides` of a call describe.
+
+    Source: ONNX Conv (opsets 1, 11, 22) and AveragePool (opsets 1 to 22). Explicit `pads` count only where `auto_pad`
+    is NOTSET. With `ceil_mode` a window may reach beyond the padded input, but it starts within the input and its
+    padding at the begin.
+
+    Args:
+        call: the use of the operator.
+        spatial: the input's sizes along its spatial axes.
+        kernel: the sizes of a window, one for each of them.
+        ceil_mode: round the number of windows up.
+
+    Raises:
+        ShapeError: an attribute has the wrong length, or the kernel does not fit into the padded input.
+        OperatorError: an attribute has a value that ONNX forbids.
+    """
+    rank = len(spatial)
+    strides = _per_axis(call, "strides", rank, least=1, default=1)
+    dilations = _per_axis(call, "dilations", rank, least=1, default=1)
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    auto_pad = call.attributes.get("auto_pad", "NOTSET") or "NOTSET"
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        output = [-(-size // stride) for size, stride in zip(spatial, strides, strict=True)]
+        totals = [
+            max(0, (count - 1) * stride + extent - size)
+            for count, stride, extent, size in zip(output, strides, extents, spatial, strict=True)
+        ]
+        smaller = [total // 2 for total in totals]
+        larger = [total - half for total, half in zip(totals, smaller, strict=True)]
+        begin, end = (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
+        return Windows(tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(output))
+    if auto_pad == "NOTSET":
+        pads = _per_axis(call, "pads", 2 * rank, least=0, default=0)
+    elif auto_pad == "VALID":
+        pads = (0,) * (2 * rank)
+    else:
+        raise OperatorError(
+            f"{call.op_type}: auto_pad is {auto_pad!r}, it must be NOTSET, SAME_UPPER, SAME_LOWER or VALID."
+        )
+    counts = []
+    for axis in range(rank):
+        size, before, after = spatial[axis], pads[axis], pads[axis + rank]
+        room = size + before + after - extents[axis]
+        count = (-(-room // strides[axis]) if ceil_mode else room // strides[axis]) + 1
+        if ceil_mode and (count - 1) * strides[axis] >= size + before:
+            count -= 1
+        if count < 0 or (room < 0 and size > 0):
+            raise ShapeError(
+                f"{call.op_type}: a kernel of {list(kernel)} with dilations {list(dilations)} does not fit into an "
+                f"input of {list(spatial)} with pads {list(pads)}."
+            )
+        counts.append(count)
+    return Windows(tuple(kernel), strides, dilations, pads[:rank], pads[rank:], tuple(counts))
+
+
+def _per_axis(call: Call, name: str, length: int, *, least: int, default: int) -> tuple[int, ...]:
+    """An attribute that holds one integer an axis; absent or empty, the default for each."""
+    values = tuple(int(value) for value in call.attributes.get(name) or (default,) * length)
+    if len(values) != length:
+        raise ShapeError(f"{call.op_type}: {name} is {list(values)}, but the input's rank asks for {length} numbers.")
+    if any(value < least for value in values):
+        raise OperatorError(f"{call.op_type}: {name} is {list(values)}, every number must be at least {least}.")
+    return values
+
+
+def copy_cells(destination: Array, source: Array, starts: Sequence[int], steps: Sequence[int]) -> None:
+    """Fill `destination[..., i, j, ...]` with `source[..., starts[0] + i * steps[0], starts[1] + j * steps[1], ...]`.
+
+    Both arrays have the same leading axes; the last `len(starts)` axes are the spatial ones. Cells outside the source
+    are zero: this is the only place where padding comes into being. Element types may differ, the copy converts.
+    """
+    rank = len(starts)
+    inside: list[slice] = []
+    wanted: list[slice] = []
+    for axis, (start, step) in enumerate(zip(starts, steps, strict=True)):
+        count, size = destination.shape[axis - rank], source.shape[axis - rank]
+        first = min(count, max(0, -(start // step)))
+        last = max(first, min(count, -((start - size) // step)))
+        if first > 0:
+            spatial_view(destination, [*inside, slice(0, first)], rank)[...] = 0
+        if last < count:
+            spatial_view(destination, [*inside, slice(last, count)], rank)[...] = 0
+        inside.append(slice(first, last))
+        wanted.append(slice(start + first * step, start + last * step, step) if first < last else slice(0, 0))
+    spatial_view(destination, inside, rank)[...] = spatial_view(source, wanted, rank)
+
+
+def spatial_view(array: Array, region: Sequence[slice], rank: int) -> Array:
+    """A region of the last `rank` axes, from their first on; leading axes and those behind the region stay whole."""
+    return array[(*[slice(None)] * (array.ndim - rank), *region)]
