@@ -112,7 +112,7 @@ def bind_leaky_relu(call: Call) -> Kernel:
     return unary_kernel(call, lambda x, out: leaky_relu_into(x, alpha, out))
 
 
-@operator("PRelu")
+@operator("PRelu", since=7)
 def bind_prelu(call: Call) -> Kernel:
     """PRelu-7, -9, -16: `y = slope * x` where x < 0, else x.
 
