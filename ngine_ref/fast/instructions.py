@@ -1,0 +1,255 @@
+"""The steps of a program as flat lists of NumPy calls on views that are built once.
+
+An instruction is a function and its arguments: `(np.matmul, (a, b, out))`. Building a view costs as much as a small
+GEMM, so a part's instructions are made when sizes are known and only called when data comes. For one tile row of one
+convolution they are
+
+    window of the map --B'--> rows --B'--> V        two small matmuls over long rows, only for new channels
+    U @ V --> M                                     36 GEMMs in one call
+    M --A'--> half --A'--> y                        two small matmuls
+    y --elementwise--> y'                           in registers: arrays small enough to stay in cache
+    y' --> pixels of the map, its border columns    zeros first, where a tile sticks out of the picture
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ngine_ref.fast.arithmetic import Instruction, Registers
+from ngine_ref.fast.layout import FeatureMap, Grid, aligned
+from ngine_ref.fast.schedule import Placed, Schedule
+from ngine_ref.fast.winograd import (
+    BIAS_PLANE,
+    OUTPUT_TRANSFORM,
+    PLANES,
+    TILE,
+    WINDOW,
+    WINDOW_TRANSFORM,
+    Float32,
+)
+
+
+def execute(instructions: Iterable[Instruction]) -> None:
+    """Call them one after another."""
+    for function, arguments in instructions:
+        function(*arguments)
+
+
+class Transforms:
+    """Scratch memory of one worker: transformed windows V, products M and what lies between."""
+
+    def __init__(self, grid: Grid, kept_channels: int, most_inputs: int, most_outputs: int) -> None:
+        self.grid = grid
+        items = grid.tile_rows * grid.blocks
+        self.kept = self._windows(items, kept_channels) if kept_channels else None
+        self.passing = self._windows(1, most_inputs)
+        self.half_window = aligned(PLANES * grid.pitch(most_inputs))
+        self.products = aligned(PLANES * grid.pitch(most_outputs))
+        self.half_tile = aligned(TILE * WINDOW * grid.pitch(most_outputs))
+
+    def _windows(self, items: int, channels: int) -> Float32:
+        """V [item, 6, 6, bias, channels and lanes], the bias channel filled in."""
+        windows = aligned(items, WINDOW, WINDOW, self.grid.pitch(1 + channels))
+        windows[:, BIAS_PLANE[0], BIAS_PLANE[1], : self.grid.lanes] = self.grid.lane_mask()
+        return windows
+
+    def _item(self, kept: bool, item: int) -> Float32:
+        if kept:
+            assert self.kept is not None, "the schedule says how many channels are kept"
+            return self.kept[item]
+        return self.passing[0]
+
+    def forward(self, source: FeatureMap, tile_row: int, block: int, kept: bool, first_channel: int) -> list[Instruction]:
+        """Transform the windows of all channels of a map into V from `first_channel` on."""
+        lanes, pitch = self.grid.lanes, self.grid.pitch(source.channels)
+        half = self.half_window[: PLANES * pitch]
+        rows = half.reshape(WINDOW, WINDOW, pitch)[:, :, : source.channels * lanes]
+        first = (1 + first_channel) * lanes
+        target = self._item(kept, tile_row * self.grid.blocks + block)[:, :, first : first + source.channels * lanes]
+        return [
+            (np.matmul, (WINDOW_TRANSFORM, source.window(tile_row, block), half.reshape(WINDOW, WINDOW * pitch))),
+            (np.matmul, (WINDOW_TRANSFORM, rows, target)),
+        ]
+
+    def multiply(self, filters: Float32, tile_row: int, block: int, kept: bool, result: Float32) -> list[Instruction]:
+        """Products with the filter bank [36, N, 1 + C], transformed back into `result` [4, 4, channels and lanes]."""
+        _, outputs, inputs = filters.shape
+        lanes, pitch = self.grid.lanes, self.grid.pitch(outputs)
+        windows = self._item(kept, tile_row * self.grid.blocks + block)
+        windows = windows.reshape(PLANES, -1)[:, : inputs * lanes].reshape(PLANES, inputs, lanes)
+        products = self.products[: PLANES * pitch]
+        half = self.half_tile[: TILE * WINDOW * pitch]
+        by_plane = products.reshape(PLANES, pitch)[:, : outputs * lanes].reshape(PLANES, outputs, lanes)
+        by_row = half.reshape(TILE, WINDOW, pitch)[:, :, : outputs * lanes]
+        return [
+            (np.matmul, (filters, windows, by_plane)),
+            (np.matmul, (OUTPUT_TRANSFORM, products.reshape(WINDOW, -1), half.reshape(TILE, -1))),
+            (np.matmul, (OUTPUT_TRANSFORM, by_row, result)),
+        ]
+
+
+class Writer:
+    """Stores registers into feature maps, with zeros beyond the picture and copies of border columns."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self._column_masks: dict[int, Float32] = {}
+        self._row_masks_of: dict[int, tuple[Float32, Float32]] = {}
+
+    def store(self, register: Float32, target: FeatureMap, tile_row: int, block: int, bordered: bool) -> list[Instruction]:
+        """Copy `register` [4, 4, channels and lanes] to a tile row of a map."""
+        instructions = self._zero_outside(register, target.channels, tile_row, block)
+        instructions.append((np.copyto, (target.centre(tile_row, block), register)))
+        if bordered:
+            instructions += self._border_columns(register, target, tile_row, block)
+        return instructions
+
+    def _zero_outside(self, register: Float32, channels: int, tile_row: int, block: int) -> list[Instruction]:
+        lanes = self.grid.by_lane(register, channels)
+        views = []
+        columns = self.grid.valid_columns(block)
+        for phase in range(TILE):
+            inside = max(0, -(-(columns - phase) // TILE))
+            views.append(lanes[:, phase, :, :, inside:])
+        for number, band in enumerate(self.grid.bands):
+            inside = max(0, self.grid.valid_rows(band) - tile_row * TILE)
+            views.append(lanes[inside:, :, :, number])
+        return [(view.fill, (0.0,)) for view in views if view.size]
+
+    def _border_columns(self, register: Float32, target: FeatureMap, tile_row: int, block: int) -> list[Instruction]:
+        count = target.channels * self.grid.lanes - 1
+        row, phase = register.strides[:2]
+        item = register.itemsize
+        # Phase 0 takes phase 4 of the tile to the left, phase 5 takes phase 1 of the tile to the right; the register
+        # has phases 1 to 4 as 0 to 3. Read from the register: NumPy copies operands that interleave in one array.
+        source = as_strided(register[0, TILE - 1], (TILE, 2, count), (row, item - (TILE - 1) * phase, item))
+        mask = self._column_mask(target.channels)
+        instructions: list[Instruction] = [(np.multiply, (source, mask, target.border_columns(tile_row, block)))]
+        if block:
+            lanes = target.by_lane()[1 + TILE * tile_row : 1 + TILE * (tile_row + 1)]
+            left, right = lanes[:, block - 1], lanes[:, block]
+            instructions.append((np.copyto, (right[:, 0, :, :, 0], left[:, TILE, :, :, -1])))
+            instructions.append((np.copyto, (left[:, WINDOW - 1, :, :, -1], right[:, 1, :, :, 0])))
+        return instructions
+
+    def _column_mask(self, channels: int) -> Float32:
+        """[2, n - 1]: 0 where a tile has no neighbour in its own band and block."""
+        if channels not in self._column_masks:
+            used = len(self.grid.bands) * self.grid.block_tiles
+            lane = np.tile(np.arange(self.grid.lanes), channels)
+            column = np.where(lane < used, lane % self.grid.block_tiles, 0)
+            last = np.where(lane < used, column == self.grid.block_tiles - 1, True)
+            self._column_masks[channels] = np.stack([column[1:] != 0, ~last[:-1]]).astype(np.float32)
+        return self._column_masks[channels]
+
+    def border_rows(self, target: FeatureMap) -> list[Instruction]:
+        """After all tile rows: the border rows that bands of this grid have for each other.
+
+        All bands at once: a row shifted by one band, times a mask that is 0 where there is no such neighbour.
+        """
+        if not any(self.grid.continues(upper) for upper in range(len(self.grid.bands) - 1)):
+            return []
+        rows = target.data.reshape(len(target.data), -1)
+        shift = self.grid.block_tiles
+        from_above, from_below = self._row_masks(target.channels)
+        return [
+            (np.multiply, (rows[-2, :-shift], from_above, rows[0, shift:])),
+            (np.multiply, (rows[1, shift:], from_below, rows[-1, :-shift])),
+        ]
+
+    def _row_masks(self, channels: int) -> tuple[Float32, Float32]:
+        if channels not in self._row_masks_of:
+            above, below = FeatureMap(self.grid, channels), FeatureMap(self.grid, channels)
+            for upper in range(len(self.grid.bands) - 1):
+                if self.grid.continues(upper):
+                    above.by_lane()[0, :, :, :, upper + 1] = 1.0
+                    below.by_lane()[0, :, :, :, upper] = 1.0
+            shift = self.grid.block_tiles
+            self._row_masks_of[channels] = above.data[0].reshape(-1)[shift:].copy(), below.data[0].reshape(-1)[:-shift].copy()
+        return self._row_masks_of[channels]
+
+
+class StepBuilder:
+    """Makes the instructions of a part's steps."""
+
+    def __init__(self, plan: Schedule, grid: Grid, maps: dict[str, FeatureMap]) -> None:
+        steps = plan.program.steps
+        counts = plan.program.channels()
+        self.plan, self.grid, self.maps = plan, grid, maps
+        most_inputs = max((sum(counts[name] for name in step.inputs) for step in steps), default=1)
+        most_outputs = max((step.channels for step in steps), default=1)
+        self.transforms = Transforms(grid, plan.kept_channels, most_inputs, most_outputs)
+        self.registers = Registers(grid, most_outputs)
+        self.writer = Writer(grid)
+
+    def tile_row(self, placed: Placed, filters: Float32, tile_row: int) -> list[Instruction]:
+        """The instructions of one step for one tile row, all blocks."""
+        return [
+            instruction
+            for block in range(self.grid.blocks)
+            for instruction in self._item(placed, filters, tile_row, block)
+        ]
+
+    def _item(self, placed: Placed, filters: Float32, tile_row: int, block: int) -> list[Instruction]:
+        step = placed.step
+        registers = self.registers
+        registers.begin(step)
+        result = registers.make(step.output)
+        if step.pointwise:
+            instructions = self._pointwise(placed, filters, tile_row, block, result)
+        else:
+            instructions = []
+            first = placed.first_channel
+            for name in placed.transforms:
+                source = self.maps[name]
+                instructions += self.transforms.forward(source, tile_row, block, placed.kept, first)
+                first += source.channels
+            instructions += self.transforms.multiply(filters, tile_row, block, placed.kept, result)
+        instructions += self._stored(step.output, result, tile_row, block)
+        for operation in step.after:
+            operands = [
+                self.maps[operand].centre(tile_row, block)
+                if isinstance(operand, str) and not registers.holds(operand)
+                else operand
+                for operand in operation.inputs
+            ]
+            instructions += registers.apply(operation, operands)
+            instructions += self._stored(operation.output, registers.of(operation.output), tile_row, block)
+        return instructions
+
+    def _stored(self, name: str, register: Float32, tile_row: int, block: int) -> list[Instruction]:
+        if name not in self.plan.slots:
+            return []
+        return self.writer.store(register, self.maps[name], tile_row, block, name in self.plan.bordered)
+
+    def _pointwise(
+        self, placed: Placed, filters: Float32, tile_row: int, block: int, result: Float32
+    ) -> list[Instruction]:
+        """A 1x1 convolution: one GEMM a pixel of the tile, an input map at a time."""
+        lanes, channels = self.grid.lanes, placed.step.channels
+        by_channel = _split(result, channels, lanes)
+        instructions: list[Instruction] = []
+        first = 0
+        for name in placed.step.inputs:
+            source = self.maps[name]
+            weights = filters[:, first : first + source.channels]
+            pixels = _split(source.centre(tile_row, block), source.channels, lanes)
+            if first == 0:
+                instructions.append((np.matmul, (weights, pixels, by_channel)))
+            else:
+                partial = self.registers.spare()
+                instructions.append((np.matmul, (weights, pixels, _split(partial, channels, lanes))))
+                instructions.append((np.add, (result, partial, result)))
+            first += source.channels
+        if placed.step.bias is not None:
+            instructions.append((np.add, (result, self.registers.constant(placed.step.bias), result)))
+        return instructions
+
+
+def _split(rows: Float32, channels: int, lanes: int) -> Float32:
+    """Rows [..., channels and lanes] as [..., channels, lanes], a view."""
+    item = rows.itemsize
+    return as_strided(rows, (*rows.shape[:-1], channels, lanes), (*rows.strides[:-1], lanes * item, item))
