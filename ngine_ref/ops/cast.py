@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from ngine_ref.dtypes import DType, dtype_of, is_floating, is_text, type_name, wide
+from ngine_ref.dtypes import DType, dtype_of, is_floating, is_narrow_float, is_text, type_name, wide
 from ngine_ref.errors import OperatorError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
@@ -74,10 +74,30 @@ def _conversion(source: DType, target: DType, saturate: bool, round_mode: str) -
         convert = _saturate
     else:
         convert = _copy
-    if not is_text(source):
-        return convert
-    parse = _parse_float if is_floating(target) or target == np.bool_ else _parse_integer
-    return lambda x, out: convert(parse(x), out)
+    read = _reader(source, target)
+    return lambda x, out: convert(read(x), out)
+
+
+def _reader(source: DType, target: DType) -> Callable[[Array], Array]:
+    """What to make of the input first, so that NumPy and ml_dtypes convert it and round only once."""
+    if is_text(source):
+        return _parse_float if is_floating(target) or target == np.bool_ else _parse_integer
+    if is_floating(source) and source.itemsize == 1:
+        return lambda x: x.astype(np.float32)
+    if source.itemsize == 1 and source.kind == "V":  # the 2- and 4-bit integers
+        return lambda x: x.astype(np.int8)
+    if source.itemsize > 2 and source != np.float32 and is_narrow_float(target) and target != np.float16:
+        return lambda x: _round_to_odd(x.astype(np.float64))
+    return lambda x: x
+
+
+def _round_to_odd(x: Array) -> Array:
+    # ml_dtypes takes a float64 through float32, which would round twice. Of the two float32 neighbours of an inexact
+    # number, the odd one is never a tie of a narrower type, and so rounding it gives what rounding `x` gives.
+    y = x.astype(np.float32)
+    towards = np.where(x > y, np.float32(np.inf), np.float32(-np.inf))
+    even = (y.view(np.uint32) & 1) == 0
+    return np.where(even & (y.astype(np.float64) != x) & ~np.isnan(x), np.nextafter(y, towards), y)
 
 
 def _copy(x: Array, out: Array) -> None:
@@ -85,13 +105,10 @@ def _copy(x: Array, out: Array) -> None:
 
 
 def _saturate(x: Array, out: Array) -> None:
-    if not is_floating(x.dtype):
-        x = x.astype(np.float64)
     np.copyto(out, x, casting="unsafe")
     beyond = ~np.isfinite(out) & ~np.isnan(x)
-    out[beyond] = np.copysign(np.float32(ml_dtypes.finfo(out.dtype).max), x[beyond].astype(np.float32)).astype(
-        out.dtype
-    )
+    limit = np.float32(ml_dtypes.finfo(out.dtype).max)  # type: ignore[no-untyped-call]
+    out[beyond] = np.where(np.signbit(x[beyond]), -limit, limit).astype(out.dtype)
 
 
 def _to_power_of_two(x: Array, out: Array, saturate: bool, round_mode: str) -> None:
