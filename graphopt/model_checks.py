@@ -1,0 +1,214 @@
+"""Is a model well formed enough to be rewritten? Everything here looks at the model alone and never at its data files.
+
+Unsorted node lists pass (they are sorted later), and so does whatever only an executor would mind. What is refused
+would make a rewrite guess: two meanings of one name, a value that nobody makes, weights that do not fit their shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, SparseTensorProto, TensorProto
+
+from graphopt.errors import ModelError
+from graphopt.model_walk import GraphPlace, iterate_places, node_title, sparse_tensors_of, tensors_of
+from graphopt.tensor_size import element_count, tensor_size
+
+_STANDARD = ("", "ai.onnx")
+
+
+def check_model(model: ModelProto, name: str) -> list[tuple[TensorProto, str]]:
+    """Refuse a model that breaks a rule of ONNX which rewriting relies on.
+
+    Args:
+        model: it is not changed.
+        name: what messages call it, usually the file's name.
+
+    Returns:
+        The tensors whose data is external, each with what messages call it; nothing was checked of their data.
+
+    Raises:
+        ModelError: with the first thing found wrong, in one sentence.
+    """
+    _check_header(model, name)
+    defined: dict[GraphPlace, set[str]] = {}
+    external: list[tuple[TensorProto, str]] = []
+    for place in iterate_places(model):
+        _check_nodes(place, name)
+        defined[place] = _check_names(place, name)
+        _check_reads(place, defined, name)
+        for sparse, title in sparse_tensors_of(place):
+            _check_sparse(sparse, title, name)
+        for tensor, title in tensors_of(place):
+            _check_tensor(tensor, title, name)
+            if tensor.data_location == TensorProto.EXTERNAL:
+                external.append((tensor, title))
+    return external
+
+
+def _check_header(model: ModelProto, name: str) -> None:
+    if not model.HasField("graph"):
+        raise ModelError(f"{name}: the model has no graph; it may be cut short, or not be an ONNX model at all.")
+    if model.ir_version < 1:
+        raise ModelError(f"{name}: the model states no IR version; it may be damaged, or not be an ONNX model at all.")
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{name}: the model has IR version {model.ir_version}, and onnx {onnx.__version__} knows versions up to "
+            f"{int(onnx.IR_VERSION)}; install a newer onnx."
+        )
+    imports = _imports(model, name)
+    if "" not in imports and any(node.domain in _STANDARD for node in model.graph.node):
+        raise ModelError(
+            f"{name}: the model has no opset import for ONNX's own operators, so their meaning is not known; "
+            "export it again, or add the import with onnx.helper.make_opsetid."
+        )
+    functions = Counter((function.domain, function.name, function.overload) for function in model.functions)
+    for (domain, function, overload), count in functions.items():
+        if count > 1:
+            title = f"{domain}::{function}" + (f" (overload {overload!r})" if overload else "")
+            raise ModelError(f"{name}: the model defines the function '{title}' {count} times; keep one of them.")
+    for local in model.functions:
+        _imports(local, f"{name}: function '{local.domain}::{local.name}'")
+
+
+def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
+    """Version by domain. The same import twice is harmless; two versions of one domain leave the meaning open."""
+    imports: dict[str, int] = {}
+    for entry in owner.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if imports.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(
+                f"{name}: the domain {domain or 'ai.onnx'!r} is imported twice, with versions {imports[domain]} and "
+                f"{entry.version}; keep the one the model was made for."
+            )
+        if entry.version < 1:
+            raise ModelError(f"{name}: the opset import of {domain or 'ai.onnx'!r} has version {entry.version}.")
+    return imports
+
+
+def _check_nodes(place: GraphPlace, name: str) -> None:
+    """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
+    _check_text((text for node in place.nodes for text in (node.op_type, node.domain, node.name)), place, name)
+    attributes = {(attribute.name, attribute.type) for node in place.nodes for attribute in node.attribute}
+    _check_text((attribute for attribute, _ in attributes), place, name)
+    for attribute, kind in attributes:
+        if not attribute or kind == AttributeProto.UNDEFINED:
+            node = next(node for node in place.nodes if any(a.name == attribute for a in node.attribute))
+            raise ModelError(
+                f"{name}: {node_title(node)} has an attribute {attribute!r} without a name or a type; "
+                "the file is damaged, or written by a tool older than ONNX 1.0."
+            )
+
+
+def _check_names(place: GraphPlace, name: str) -> set[str]:
+    """Refuse names with two meanings; returns all names to which this graph gives one."""
+    graph = place.graph
+    outputs = [value for node in place.nodes for value in node.output[:] if value]
+    if isinstance(graph, GraphProto):
+        inputs = [value.name for value in graph.input]
+        constants = [tensor.name for tensor in graph.initializer]
+        constants += [sparse.values.name for sparse in graph.sparse_initializer]
+    else:
+        inputs, constants = list(graph.input), []
+    made = {*outputs, *inputs, *constants}
+    _check_text(made, place, name)
+    if "" in made:
+        raise ModelError(f"{name}: {place.title} has an input or an initializer without a name.")
+    _check_once(inputs, "lists the input", place, name)
+    _check_once(constants, "has the initializer", place, name)
+    # An initializer may also be listed among the inputs (its default value); a node's output may be neither.
+    if len(made) != len(outputs) + len(set(inputs) | set(constants)):
+        raise ModelError(f"{name}: {_two_producers(place, {*inputs, *constants})}")
+    return made
+
+
+def _check_text(names: Iterable[str], place: GraphPlace, name: str) -> None:
+    # Protobuf gives bytes where text was expected and the file's bytes are not UTF-8.
+    if bytes in set(map(type, names)):
+        raise ModelError(f"{name}: {place.title} has a name that is not UTF-8 text; the file is damaged.")
+
+
+def _check_once(names: list[str], has: str, place: GraphPlace, name: str) -> None:
+    if len(set(names)) != len(names):
+        repeated = next(value for value, count in Counter(names).items() if count > 1)
+        raise ModelError(f"{name}: {place.title} {has} {repeated!r} more than once; every name must be unique.")
+
+
+def _two_producers(place: GraphPlace, given: set[str]) -> str:
+    producer: dict[str, str] = dict.fromkeys(given, "an input or initializer of that name")
+    for node in place.nodes:
+        for value in filter(None, node.output):
+            if value in producer:
+                return (
+                    f"the value {value!r} has two producers in {place.title}, {producer[value]} and "
+                    f"{node_title(node)}; every value must be made once."
+                )
+            producer[value] = node_title(node)
+    return "a value has two producers."
+
+
+def _check_reads(place: GraphPlace, defined: dict[GraphPlace, set[str]], name: str) -> None:
+    """Refuse reading what no node, input or initializer makes, here or in a graph further out."""
+    graph = place.graph
+    read = {*chain.from_iterable([node.input[:] for node in place.nodes])}
+    read.discard("")
+    read.update(value if isinstance(value, str) else value.name for value in graph.output)
+    scope: GraphPlace | None = place
+    while scope is not None and read:
+        read -= defined[scope]
+        scope = scope.parent
+    if not read:
+        return
+    _check_text(read, place, name)
+    for node in place.nodes:
+        for value in node.input:
+            if value in read:
+                raise ModelError(f"{name}: {node_title(node)} reads {value!r}, and nothing in the model makes it.")
+    raise ModelError(f"{name}: the output {min(read)!r} of {place.title} is made by no node.")
+
+
+def _check_tensor(tensor: TensorProto, title: str, name: str) -> None:
+    """Refuse a tensor whose data is not exactly what its type and dims need; external data is another file's job."""
+    # Shapes repeat in a model, so the size of each is worked out once.
+    size = tensor_size(tensor.data_type, tuple(tensor.dims))
+    if size is None:
+        raise ModelError(
+            f"{name}: {title} cannot have the element type {tensor.data_type} and the shape {_shape(tensor)}; "
+            "the file may be damaged."
+        )
+    if tensor.data_location == TensorProto.EXTERNAL:
+        if size.field == "string_data":
+            raise ModelError(f"{name}: {title} holds strings, which cannot be stored as external data.")
+        return
+    if tensor.HasField("raw_data"):
+        if size.field == "string_data":
+            raise ModelError(f"{name}: {title} holds strings as raw data, and ONNX allows string_data only.")
+        # len() copies the bytes, and so does every other way to their size; the copy is gone at once.
+        found, needed, unit = len(tensor.raw_data), size.bytes, "bytes of raw data"
+    else:
+        found, needed, unit = len(getattr(tensor, size.field)), size.entries, f"entries in {size.field}"
+    if found != needed:
+        kind = TensorProto.DataType.Name(tensor.data_type)
+        raise ModelError(
+            f"{name}: the data of {title} does not match its dims: {kind} {_shape(tensor)} needs {needed} {unit}, and "
+            f"it has {found}; the file may be cut or damaged."
+        )
+
+
+def _shape(tensor: TensorProto) -> str:
+    dims = list(tensor.dims)
+    return str(dims) if len(dims) <= 8 else f"of {len(dims)} dims"
+
+
+def _check_sparse(sparse: SparseTensorProto, title: str, name: str) -> None:
+    stored, indices, rank = list(sparse.values.dims), list(sparse.indices.dims), len(sparse.dims)
+    if element_count(sparse.dims) is None:
+        raise ModelError(f"{name}: {title} has an impossible shape; the file may be damaged.")
+    if len(stored) != 1 or indices not in (stored, [*stored, rank]) or sparse.indices.data_type != TensorProto.INT64:
+        raise ModelError(
+            f"{name}: {title} needs one int64 index, or a row of {rank}, for each of its values; its values have shape "
+            f"{stored} and its indices {indices}."
+        )

@@ -1,0 +1,148 @@
+"""Every graph and every tensor of a model, wherever they hide.
+
+Graphs nest: in the attributes of If, Loop and Scan, in the model's own functions and in its training steps. The walk
+keeps its own stack, so that no depth is too deep, and skips nodes whose operator has no attribute that could hold a
+graph or a tensor: nearly all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
+
+_HOLDER_TYPES = frozenset(
+    {
+        defs.OpSchema.AttrType.GRAPH,
+        defs.OpSchema.AttrType.GRAPHS,
+        defs.OpSchema.AttrType.TENSOR,
+        defs.OpSchema.AttrType.TENSORS,
+        defs.OpSchema.AttrType.SPARSE_TENSOR,
+        defs.OpSchema.AttrType.SPARSE_TENSORS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphPlace:
+    """A graph or function, and where it stands."""
+
+    graph: GraphProto | FunctionProto
+    parent: GraphPlace | None
+    """The place whose values this graph may capture; None for the main graph and for functions."""
+    title: str
+    """How messages call it: "the graph", "the then_branch of If 'if_3'", "function 'my.domain::Gelu'"."""
+    nodes: tuple[NodeProto, ...]
+    holders: tuple[NodeProto, ...]
+    """The nodes whose attributes may hold graphs or tensors."""
+
+
+def node_title(node: NodeProto) -> str:
+    """How messages call a node: by its operator, and its name or else its first output."""
+    label = node.name or next(filter(None, node.output), "")
+    return f"{node.op_type} {label!r}" if label else f"{node.op_type} (unnamed)"
+
+
+@lru_cache(maxsize=4096)
+def _may_hold(domain: str, op_type: str) -> bool:
+    """Whether attributes of this operator may hold graphs or tensors; of an operator unknown to onnx, they may."""
+    if not (isinstance(domain, str) and isinstance(op_type, str)):  # not UTF-8 in the file; the checks refuse it
+        return True
+    standard = "" if domain == "ai.onnx" else domain
+    if not defs.has(op_type, standard):
+        return True
+    return any(attribute.type in _HOLDER_TYPES for attribute in defs.get_schema(op_type, standard).attributes.values())
+
+
+def _place(graph: GraphProto | FunctionProto, parent: GraphPlace | None, title: str) -> GraphPlace:
+    nodes = tuple(graph.node)  # protobuf makes the objects once, and every later loop is faster for it
+    holders = tuple(node for node in nodes if _may_hold(node.domain, node.op_type))
+    return GraphPlace(graph, parent, title, nodes, holders)
+
+
+def iterate_places(model: ModelProto) -> Iterator[GraphPlace]:
+    """The main graph, the functions and the training graphs, each directly followed by the bodies inside it."""
+    main = _place(model.graph, None, "the graph")
+    yield from _with_bodies(main)
+    for function in model.functions:
+        yield from _with_bodies(_place(function, None, f"function '{function.domain}::{function.name}'"))
+    for step in model.training_info:
+        yield from _with_bodies(_place(step.initialization, main, "a training initialization"))
+        yield from _with_bodies(_place(step.algorithm, main, "a training algorithm"))
+
+
+def _with_bodies(root: GraphPlace) -> Iterator[GraphPlace]:
+    pending = [root]
+    while pending:
+        place = pending.pop()
+        yield place
+        bodies = [
+            _place(body, place, f"the {attribute.name} of {node_title(node)}")
+            for node in place.holders
+            for attribute in node.attribute
+            for body in _graphs_in(attribute)
+        ]
+        pending += reversed(bodies)
+
+
+def _graphs_in(attribute: AttributeProto) -> Iterable[GraphProto]:
+    if attribute.type == AttributeProto.GRAPH:
+        return (attribute.g,)
+    return attribute.graphs if attribute.type == AttributeProto.GRAPHS else ()
+
+
+def iterate_graphs(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
+    """The main graph and the functions, each directly followed by the bodies inside it, at any depth."""
+    yield from (place.graph for place in _with_bodies(_place(model.graph, None, "the graph")))
+    for function in model.functions:
+        yield from (place.graph for place in _with_bodies(_place(function, None, "a function")))
+
+
+def sparse_tensors_of(place: GraphPlace) -> Iterator[tuple[SparseTensorProto, str]]:
+    """The sparse tensors that stand in a graph itself, not in its bodies, each with what messages call it."""
+    if isinstance(place.graph, GraphProto):
+        for sparse in place.graph.sparse_initializer:
+            yield sparse, f"sparse initializer {sparse.values.name!r}"
+    for node in place.holders:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.SPARSE_TENSOR:
+                yield attribute.sparse_tensor, _title(attribute, node)
+            elif attribute.type == AttributeProto.SPARSE_TENSORS:
+                yield from ((sparse, _title(attribute, node)) for sparse in attribute.sparse_tensors)
+
+
+def attribute_tensors_of(place: GraphPlace) -> Iterator[tuple[TensorProto, str]]:
+    """The dense tensors in the attributes of a graph's own nodes, each with what messages call it."""
+    for node in place.holders:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                yield attribute.t, _title(attribute, node)
+            elif attribute.type == AttributeProto.TENSORS:
+                yield from ((tensor, _title(attribute, node)) for tensor in attribute.tensors)
+
+
+def _title(attribute: AttributeProto, node: NodeProto) -> str:
+    return f"attribute {attribute.name!r} of {node_title(node)}"
+
+
+def tensors_of(place: GraphPlace) -> Iterator[tuple[TensorProto, str]]:
+    """The tensors that stand in a graph itself, not in its bodies, each with what messages call it.
+
+    Those are the initializers, the dense attributes, and the two parts of all sparse tensors.
+    """
+    if isinstance(place.graph, GraphProto):
+        for tensor in place.graph.initializer:
+            yield tensor, f"initializer {tensor.name!r}"
+    yield from attribute_tensors_of(place)
+    for sparse, title in sparse_tensors_of(place):
+        yield sparse.values, f"the values of {title}"
+        yield sparse.indices, f"the indices of {title}"
+
+
+def iterate_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor of a model: initializers, sparse parts and attributes, in all graphs, functions and training."""
+    for place in iterate_places(model):
+        for tensor, _ in tensors_of(place):
+            yield tensor
