@@ -1,0 +1,193 @@
+"""From protobuf nodes to records that are quick to number: the operation, the names it reads, the names it makes.
+
+What a node means depends on where it stands: on the opset imports of the model or function, on the functions the
+model carries, and inside a function on the attributes of the call. A `Dialect` holds the first two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto
+
+from graphopt.operation_identity import Attributes, Operation, OperationTable, is_fused_domain, may_hold_graphs
+
+Bodies = tuple[tuple[str, GraphProto], ...]
+Record = tuple[Operation, tuple[str, ...], tuple[str, ...], Bodies, "Function | None"]
+"""Operation, names read, names made, subgraphs by attribute name, the function it calls."""
+Library = Mapping[tuple[str, str], Mapping[str, "Function"]]
+"""Functions by domain and name, then by overload."""
+
+
+def standard_name(domain: str) -> str:
+    """ONNX's own domain has two names; this is the shorter one."""
+    return "" if domain == "ai.onnx" else domain
+
+
+class Function:
+    """A function of the model with what its calls share."""
+
+    def __init__(self, proto: FunctionProto, library: Library, operations: OperationTable) -> None:
+        self.proto = proto
+        self.path = ("function", standard_name(proto.domain), proto.name, proto.overload)
+        self.inlined = is_fused_domain(proto.domain)
+        """Whether its calls are numbered as its body."""
+        self.dialect = Dialect(proto.opset_import, library, operations)
+        self.inputs, self.outputs = tuple(proto.input), tuple(proto.output)
+        self.defaults = operations.attributes(proto.attribute_proto, None, "")
+        self.open = False
+        """True while its body is being numbered: met again then, it calls itself."""
+        self.signature: int | None = None
+        self.impure = False
+        """Whether two calls with equal operands may differ: it draws random numbers, or nobody knows."""
+        self._specialised: dict[int, tuple[list[Record], Attributes]] = {}
+
+    def specialised(self, call: Operation) -> tuple[list[Record], Attributes]:
+        """The body with the attributes of this call in place of references, and those attributes."""
+        known = self._specialised.get(call.number)
+        if known is None:
+            bindings = {**self.defaults, **call.attributes}
+            known = read_nodes(self.proto.node, self.dialect, bindings), bindings
+            self._specialised[call.number] = known
+        return known
+
+
+def library_of(functions: Iterable[FunctionProto], operations: OperationTable) -> Library:
+    """The functions by name; of two with one identity the first counts."""
+    library: dict[tuple[str, str], dict[str, Function]] = {}
+    for proto in functions:
+        overloads = library.setdefault((standard_name(proto.domain), proto.name), {})
+        if proto.overload not in overloads:
+            overloads[proto.overload] = Function(proto, library, operations)
+    return library
+
+
+class _Operator:
+    """What all nodes of one operator in one dialect share."""
+
+    __slots__ = ("domain", "known", "may_hold_graphs", "op_type", "opset", "overloads")
+
+    def __init__(self, domain: str, op_type: str, opset: int | None, overloads: Mapping[str, Function]) -> None:
+        self.domain, self.op_type, self.opset, self.overloads = domain, op_type, opset, overloads
+        self.may_hold_graphs = bool(overloads) or may_hold_graphs(domain, op_type, opset)
+        self.known: dict[Any, Operation] = {}
+        """Operations by the bytes of their attributes: most nodes of a model repeat one of a few."""
+
+
+class Dialect:
+    """What operator names mean in a graph or function: its opset imports, and the functions of the model."""
+
+    def __init__(self, imports: Iterable[OperatorSetIdProto], library: Library, operations: OperationTable) -> None:
+        self.versions = {standard_name(entry.domain): entry.version for entry in imports}
+        self.used: set[str] = set()
+        """The domains met so far."""
+        self.operations = operations
+        self._library = library
+        self._operators: dict[tuple[str, str], _Operator] = {}
+
+    def read(self, proto: NodeProto, bindings: Attributes | None) -> Record:
+        """One node as a record; `bindings` as in `OperationTable.attributes`."""
+        op_type, domain = proto.op_type, proto.domain
+        operator = self._operators.get((domain, op_type)) or self._operator(domain, op_type)
+        inputs, outputs, attributes = tuple(proto.input), tuple(proto.output), proto.attribute
+        function = operator.overloads.get(proto.overload) if operator.overloads else None
+        bodies = tuple(sorted(_bodies(proto), key=itemgetter(0))) if operator.may_hold_graphs else ()
+        if bodies or bindings is not None or op_type == "Constant":
+            name = outputs[0] if outputs else ""
+            found = self.operations.attributes(attributes, bindings, name)
+            return (self._operation(operator, function, found, outputs), inputs, outputs, bodies, function)
+        key = (len(outputs), *[attribute.SerializePartialToString() for attribute in attributes])
+        operation = operator.known.get(key)
+        if operation is None:
+            found = self.operations.attributes(attributes, None, "")
+            operation = operator.known[key] = self._operation(operator, function, found, outputs)
+        return (operation, inputs, outputs, bodies, function)
+
+    def _operation(
+        self, operator: _Operator, function: Function | None, attributes: Attributes, outputs: tuple[str, ...]
+    ) -> Operation:
+        if function is not None:
+            return self.operations.call(operator.domain, operator.op_type, attributes, len(outputs))
+        count = len(outputs)
+        while count > 1 and not outputs[count - 1]:
+            count -= 1
+        return self.operations.operation(operator.domain, operator.op_type, operator.opset, attributes, count)
+
+    def _operator(self, written: str, op_type: str) -> _Operator:
+        domain = standard_name(written)
+        self.used.add(domain)
+        overloads = self._library.get((domain, op_type), {})
+        operator = _Operator(domain, op_type, self.versions.get(domain), overloads)
+        self._operators[written, op_type] = operator
+        return operator
+
+
+def read_nodes(protos: Iterable[NodeProto], dialect: Dialect, bindings: Attributes | None) -> list[Record]:
+    """All nodes of a graph or function, in an order in which makers come before readers, if there is one."""
+    read = dialect.read
+    return _in_order([read(proto, bindings) for proto in protos])
+
+
+def _bodies(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
+    """The subgraphs of a node by attribute name."""
+    for attribute in proto.attribute:
+        kind = attribute.type
+        if kind == AttributeProto.GRAPH and not attribute.ref_attr_name:
+            yield attribute.name, attribute.g
+        elif kind == AttributeProto.GRAPHS:
+            for position, graph in enumerate(attribute.graphs):
+                yield f"{attribute.name}[{position}]", graph
+
+
+def _in_order(records: list[Record]) -> list[Record]:
+    """The records as they stand where that is a topological order, as is usual; else the nearest one."""
+    maker = {name: index for index, record in enumerate(records) for name in record[2] if name}
+    for index, record in enumerate(records):
+        for name in record[1] if not record[3] else _reads(record):
+            if maker.get(name, -1) >= index:
+                return _sorted(records, maker)
+    return records
+
+
+def _sorted(records: Sequence[Record], maker: Mapping[str, int]) -> list[Record]:
+    """Depth first from each node in file order, on a stack of our own. Nodes of a cycle come in some order."""
+    order: list[Record] = []
+    seen = [False] * len(records)
+    for start in range(len(records)):
+        if seen[start]:
+            continue
+        seen[start] = True
+        stack = [(start, iter(_reads(records[start])))]
+        while stack:
+            index, reads = stack[-1]
+            for name in reads:
+                needed = maker.get(name, -1)
+                if needed >= 0 and not seen[needed]:
+                    seen[needed] = True
+                    stack.append((needed, iter(_reads(records[needed]))))
+                    break
+            else:
+                order.append(records[index])
+                stack.pop()
+    return order
+
+
+def _reads(record: Record) -> list[str]:
+    """The names a node reads, also from inside its bodies, at any depth."""
+    names = list(record[1])
+    waiting = [graph for _, graph in record[3]]
+    own: set[str] = set()
+    inside: list[str] = []
+    while waiting:
+        graph = waiting.pop()
+        own.update(info.name for info in graph.input)
+        own.update(tensor.name for tensor in graph.initializer)
+        own.update(tensor.values.name for tensor in graph.sparse_initializer)
+        inside.extend(info.name for info in graph.output)
+        for node in graph.node:
+            inside.extend(node.input)
+            own.update(node.output)
+            waiting.extend(graph for _, graph in _bodies(node))
+    return names + [name for name in inside if name not in own]

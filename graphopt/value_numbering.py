@@ -1,0 +1,375 @@
+"""Value numbers: two values have one number exactly when the same expression makes them (hash-consing).
+
+The expression of a value is its producer's operation and the numbers of what that reads; graphs of two models are
+numbered in one table, so equal expressions meet. What passes may change is normalised: see `Kind`. A call in the
+fused domain is numbered as its body, with the call's operands in place of the parameters (nothing is built). Another
+function of the model is numbered once, with symbols for its parameters, and a call to it by that number.
+
+Nothing recurses: numbering a list of nodes is a generator that hands out inner lists (bodies, functions) as tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, ValueInfoProto
+
+from graphopt.errors import ModelError
+from graphopt.node_reading import Dialect, Function, Record, library_of, read_nodes
+from graphopt.operation_identity import Attributes, Kind, Operation, OperationTable
+from graphopt.tensor_identity import Identity, TensorTable, is_false
+
+Task = Generator["Task", Any, Any]
+Path = tuple[object, ...]
+
+ABSENT = 0
+"""The number of an optional input that is not there."""
+INLINED_NODES = 2_000_000
+"""More nodes than this inside fused calls is no model but a bomb of nested functions."""
+OVERRIDABLE_SINCE = 4
+"""The IR version from which an initializer that is listed among the inputs is only a default."""
+
+
+class Values(dict[str, int]):
+    """The numbers of a scope's values by name; what it lacks is looked up in the scopes around it."""
+
+    def __init__(self, numbering: ValueNumbering, outer: Values | None = None) -> None:
+        super().__init__({"": ABSENT})
+        self._numbering = numbering
+        self._outer = outer
+
+    def __missing__(self, name: str) -> int:
+        scope = self._outer
+        while scope is not None:
+            number = scope.get(name)
+            if number is not None:
+                return number
+            scope = scope._outer
+        return self._numbering.unmade(name)
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A list of nodes that is being numbered, and what surrounds it."""
+
+    values: Values
+    dialect: Dialect
+    declarations: GraphProto | FunctionProto
+    """Where value_info may tell a rank."""
+    bindings: Attributes | None = None
+    level: int = 0
+    """How many bodies lie around it: their inputs are told apart by level and position."""
+    path: Path = ()
+    """Where it stands: with a value's name, this is its name in the whole model."""
+    outer_names: dict[str, Path] = field(default_factory=dict)
+    """The whole names of an inlined call's outputs."""
+    impure: bool = False
+    """Whether anything inside is numbered by name."""
+    _ranks: dict[str, int | None] | None = None
+
+    def whole_name(self, name: str) -> Path:
+        """The value's name, made unique in the model."""
+        return self.outer_names.get(name) or (*self.path, name)
+
+    def declared_rank(self, name: str) -> int | None:
+        """The rank that value_info, or the declaration of an input or output, gives a value of this scope."""
+        if self._ranks is None:
+            declared = [*self.declarations.value_info]
+            if isinstance(self.declarations, GraphProto):
+                declared += [*self.declarations.input, *self.declarations.output]
+            self._ranks = {info.name: declared_rank(info) for info in declared}
+        return self._ranks.get(name)
+
+
+def declared_rank(info: ValueInfoProto) -> int | None:
+    """The rank of a tensor whose shape is declared, else None."""
+    tensor = info.type.tensor_type
+    return len(tensor.shape.dim) if tensor.HasField("shape") else None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedModel:
+    """The numbers of a model's values."""
+
+    values: dict[str, int]
+    """Of every value in the main graph."""
+    outputs: list[tuple[str, int]]
+    """Of the graph's outputs, in order."""
+    inputs: list[Identity]
+    """Name and type of what a caller feeds, in order."""
+    imports: dict[str, int]
+    """The opset version of every domain the main graph uses."""
+    problems: list[str]
+    """What keeps it from being a valid model, a sentence each."""
+
+
+class ValueNumbering:
+    """The table of expressions. Number as many models in it as are to be compared.
+
+    Args:
+        by_content: compare large weights of different names too, which takes longer (see `TensorTable`).
+    """
+
+    def __init__(self, by_content: bool = True) -> None:
+        self.expressions: list[Identity] = []
+        """The expression of each number: a leaf begins with a string, any other with an operation's number."""
+        self.tensors = TensorTable(by_content)
+        self.table = OperationTable(self.tensors)
+        self._numbers: dict[Identity, int] = {}
+        self._ranks: list[int | None] = []
+        self._axes: dict[Identity, Operation] = {}
+        self._shorter: dict[int, Operation] = {}
+        self._problems: list[str] = []
+        self._inlined = 0
+        self._intern(("absent",))
+
+    def number(self, model: ModelProto, functions: Sequence[FunctionProto] = ()) -> NumberedModel:
+        """Number every value of the model's graph.
+
+        Args:
+            model: the model; it is not changed.
+            functions: bodies for calls whose function the model does not carry.
+
+        Raises:
+            ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
+        """
+        self._problems, self._inlined = [], 0
+        library = library_of([*model.functions, *functions], self.table)
+        dialect = Dialect(model.opset_import, library, self.table)
+        graph = model.graph
+        scope = Scope(Values(self), dialect, graph)
+        values = scope.values
+        self._number_initializers(scope, graph)
+        inputs = []
+        for info in graph.input:
+            default = values.get(info.name, ABSENT)
+            if default == ABSENT or model.ir_version >= OVERRIDABLE_SINCE:
+                identity = ("input", info.name, info.type.SerializePartialToString(deterministic=True))
+                values[info.name] = self._intern((*identity, default), declared_rank(info))
+                inputs.append(identity)
+        self._run(self._number_nodes(scope, read_nodes(graph.node, dialect, None)))
+        outputs = [(info.name, values[info.name]) for info in graph.output]
+        imports = {domain: dialect.versions[domain] for domain in dialect.used if domain in dialect.versions}
+        return NumberedModel(values, outputs, inputs, imports, self._problems)
+
+    def operation(self, number: int) -> Operation | None:
+        """The operation that makes the value of that number; None for an input, a constant and the like."""
+        head = self.expressions[number][0]
+        return self.table.operations[head] if isinstance(head, int) else None
+
+    def unmade(self, name: str) -> int:
+        """The number of a value that nothing makes."""
+        problem = f"nothing makes value {name!r}, or its nodes form a cycle"
+        if problem not in self._problems:
+            self._problems.append(problem)
+        return self._intern(("unmade", name))
+
+    def _run(self, task: Task) -> None:
+        """Work a task off, and the tasks it hands out, each before its giver goes on."""
+        stack = [task]
+        result: Any = None
+        while stack:
+            try:
+                stack.append(stack[-1].send(result))
+                result = None
+            except StopIteration as stop:
+                stack.pop()
+                result = stop.value
+
+    def _intern(self, expression: Identity, rank: int | None = None) -> int:
+        number = self._numbers.get(expression)
+        if number is None:
+            number = self._numbers[expression] = len(self.expressions)
+            self.expressions.append(expression)
+            self._ranks.append(rank)
+        return number
+
+    def _constant(self, identity: Identity) -> int:
+        return self._intern(identity, len(identity[2]) if identity[0] == "tensor" else len(identity[1]))
+
+    def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
+        for tensor in graph.initializer:
+            name = tensor.name
+            self._name(scope, name, self._constant(self.tensors.identity(tensor, name)))
+        for sparse in graph.sparse_initializer:
+            self._name(scope, sparse.values.name, self._constant(self.tensors.sparse_identity(sparse)))
+
+    def _name(self, scope: Scope, name: str, number: int) -> None:
+        if name:
+            if name in scope.values:
+                self._problems.append(f"value {name!r} is made twice")
+            scope.values[name] = number
+
+    def _number_nodes(self, scope: Scope, records: Sequence[Record]) -> Task:
+        values = scope.values
+        for record in records:
+            _, inputs, outputs, bodies, function = record
+            operands = [values[name] for name in inputs]
+            while operands and operands[-1] == ABSENT:
+                operands.pop()
+            if bodies or function is not None:
+                results = yield self._number_compound(scope, record, operands)
+            elif len(outputs) == 1:
+                self._name(scope, outputs[0], self._number_node(scope, record, operands))
+                continue
+            else:
+                results = self._results(self._number_node(scope, record, operands), outputs)
+            for name, number in zip(outputs, results, strict=False):
+                self._name(scope, name, number)
+
+    def _results(self, number: int, outputs: Sequence[str]) -> list[int]:
+        """The numbers of all outputs of a node, the first of which has that number."""
+        return [self._intern(("output", place, number)) if place else number for place in range(len(outputs))]
+
+    def _number_node(self, scope: Scope, record: Record, operands: list[int]) -> int:
+        """The number of the first output of a node without subgraphs that calls no function."""
+        operation = record[0]
+        kind = operation.kind
+        if kind is Kind.UNORDERED:
+            operands.sort()
+        elif kind is Kind.CONV:
+            operation = self._without_kernel_shape(operation, operands)
+        elif kind is Kind.CONCAT and operands:
+            return self._fold_concat(scope, record, operands)
+        elif kind is Kind.IDENTITY and operands:
+            return operands[0]
+        elif kind is Kind.CONSTANT:
+            content = self.table.constant(operation)
+            if content is not None:
+                return self._constant(content)
+        elif kind is Kind.OPAQUE or (kind is Kind.DROPOUT and self._trains(operands)):
+            return self._intern((operation.number, *operands, self._names(scope, record)))
+        slot = operation.rank_input
+        rank = self._ranks[operands[slot]] if -1 < slot < len(operands) else None
+        return self._intern((operation.number, *operands), rank)
+
+    def _names(self, scope: Scope, record: Record) -> Identity:
+        """What makes an expression equal to no other: the whole names of what it makes."""
+        scope.impure = True
+        return ("names", *[scope.whole_name(name) for name in record[2]])
+
+    def _fold_concat(self, scope: Scope, record: Record, operands: list[int]) -> int:
+        """Concat(a, b, c) as Concat(Concat(a, b), c): linear, and equal to a Concat that starts from a shorter one."""
+        ranks = self._ranks
+        rank = next((ranks[operand] for operand in operands if ranks[operand] is not None), None)
+        operation = record[0]
+        kind, axis = operation.attributes.get("axis", (None, 0))
+        if kind == AttributeProto.INT and axis < 0:
+            operation = self._with_positive_axis(scope, record, operands, rank)
+        number = operands[0]
+        for operand in operands[1:]:
+            number = self._intern((operation.number, number, operand), rank)
+        return number
+
+    def _with_positive_axis(self, scope: Scope, record: Record, operands: list[int], rank: int | None) -> Operation:
+        """The Concat with its axis counted from the front where the rank is known. Equal Concats are decided once:
+        what is learnt of a rank later must not part them."""
+        operation = record[0]
+        decided = self._axes.get((operation.number, *operands))
+        if decided is None:
+            axis = operation.attributes["axis"][1]
+            if rank is None:
+                rank = next(
+                    (rank for rank in map(scope.declared_rank, record[1] + record[2]) if rank is not None), None
+                )
+            if rank is not None and axis + rank >= 0:
+                positive = {**operation.attributes, "axis": (AttributeProto.INT, axis + rank)}
+                operation = self.table.with_attributes(operation, positive)
+            decided = self._axes[operation.number, *operands] = operation
+        return decided
+
+    def _without_kernel_shape(self, operation: Operation, operands: Sequence[int]) -> Operation:
+        """The Conv without a `kernel_shape` that only repeats the dims of its constant weight."""
+        written = operation.attributes.get("kernel_shape")
+        if written is None or len(operands) < 2:
+            return operation
+        weight = self.expressions[operands[1]]
+        if weight[0] != "tensor" or written != (AttributeProto.INTS, weight[2][2:]):
+            return operation
+        shorter = self._shorter.get(operation.number)
+        if shorter is None:
+            kept = {name: value for name, value in operation.attributes.items() if name != "kernel_shape"}
+            shorter = self._shorter[operation.number] = self.table.with_attributes(operation, kept)
+        return shorter
+
+    def _trains(self, operands: Sequence[int]) -> bool:
+        """Whether a Dropout (opset 12 and up) may drop anything: `training_mode` is given and not constant false."""
+        return len(operands) > 2 and not is_false(self.expressions[operands[2]])
+
+    def _number_compound(self, scope: Scope, record: Record, operands: list[int]) -> Task:
+        """The numbers of the outputs of a node that has subgraphs or calls a function."""
+        operation, _, outputs, bodies, function = record
+        extras: list[Identity] = []
+        impure = operation.kind is Kind.OPAQUE and function is None
+        if bodies:
+            numbers = []
+            for attribute, graph in bodies:
+                number, inside = yield self._number_body(scope, graph, (*scope.whole_name(outputs[0]), attribute))
+                numbers.append((attribute, number))
+                impure = impure or inside
+            extras.append(("bodies", *numbers))
+        if function is not None and function.inlined and not bodies:
+            return (yield self._number_inlined(scope, record, function, operands))
+        if function is not None and not function.inlined:
+            if function.signature is None:
+                yield self._number_function(function)
+            extras.append(("function", function.signature))
+            impure = impure or function.impure
+        elif function is not None:
+            impure = True
+        if impure:
+            extras.append(self._names(scope, record))
+        return self._results(self._intern((operation.number, *operands, *extras)), outputs)
+
+    def _number_body(self, outer: Scope, graph: GraphProto, path: Path) -> Task:
+        """The number of a subgraph, and whether anything in it goes by name."""
+        level = outer.level + 1
+        scope = Scope(Values(self, outer.values), outer.dialect, graph, outer.bindings, level, path)
+        self._number_initializers(scope, graph)
+        values = scope.values
+        defaults = []
+        for position, info in enumerate(graph.input):
+            defaults.append(values.get(info.name, ABSENT))
+            values[info.name] = self._intern(("bound", level, position), declared_rank(info))
+        yield self._number_nodes(scope, read_nodes(graph.node, scope.dialect, scope.bindings))
+        outputs = [values[info.name] for info in graph.output]
+        return self._intern(("body", tuple(defaults), *outputs)), scope.impure
+
+    def _number_function(self, function: Function) -> Task:
+        """Give a function its signature: what its outputs are, in symbols for its inputs and attributes."""
+        self._enter(function)
+        scope = Scope(Values(self), function.dialect, function.proto, path=function.path)
+        for position, name in enumerate(function.inputs):
+            scope.values[name] = self._intern(("parameter", position))
+        yield self._number_nodes(scope, read_nodes(function.proto.node, function.dialect, None))
+        outputs = [scope.values[name] for name in function.outputs]
+        defaults = tuple(sorted(function.defaults.items()))
+        function.signature = self._intern(("signature", len(function.inputs), defaults, *outputs))
+        function.impure = scope.impure
+        function.open = False
+
+    def _number_inlined(self, outer: Scope, record: Record, function: Function, operands: Sequence[int]) -> Task:
+        """The numbers of the outputs of a call in the fused domain: its body's, given the call's operands."""
+        self._enter(function)
+        records, bindings = function.specialised(record[0])
+        self._inlined += len(records)
+        if self._inlined > INLINED_NODES:
+            raise ModelError(f"The fused functions of the model stand for more than {INLINED_NODES:,} nodes.")
+        names = {
+            inner: outer.whole_name(name) for inner, name in zip(function.outputs, record[2], strict=False) if name
+        }
+        path = (*outer.whole_name(record[2][0]), "inside")
+        scope = Scope(Values(self), function.dialect, function.proto, bindings, outer.level, path, names)
+        for position, name in enumerate(function.inputs):
+            scope.values[name] = operands[position] if position < len(operands) else ABSENT
+        yield self._number_nodes(scope, records)
+        outer.impure = outer.impure or scope.impure
+        function.open = False
+        return [scope.values[name] for name in function.outputs]
+
+    def _enter(self, function: Function) -> None:
+        if function.open:
+            raise ModelError(f"Function {function.proto.domain}.{function.proto.name} calls itself.")
+        function.open = True
