@@ -1,0 +1,104 @@
+"""Operators for which there is neither a kernel nor a function: onnx's own reference implementation computes them.
+
+onnx's evaluator is given a graph of the one node, with the types its inputs have at that moment, because some
+operators are defined by a function that depends on the types. It is imported when the first such node is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TypeProto, ValueInfoProto, helper, numpy_helper
+
+from ngine_ref.errors import OperatorError, UnknownOperatorError
+from ngine_ref.graph import Node, Value
+
+_REFUSALS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What onnx's implementations raise when they do not accept their inputs."""
+
+
+class ReferenceOperator:
+    """One node, bound to the types of its inputs.
+
+    Args:
+        node: without bodies.
+        inputs: values like those it will be run on.
+
+    Raises:
+        UnknownOperatorError: onnx has no implementation of the operator.
+    """
+
+    def __init__(self, node: Node, inputs: Sequence[Value]) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._node = node
+        graph = GraphProto(name="one node", node=[node_proto(node)])
+        for name, value in zip(node.inputs, inputs, strict=True):
+            if name and all(known.name != name for known in graph.input):
+                graph.input.append(ValueInfoProto(name=name, type=_type_of(value)))
+        graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
+        try:
+            self._evaluator = ReferenceEvaluator(graph, opsets=_opsets(node))
+        except NotImplementedError as error:
+            raise UnknownOperatorError(
+                f"{node} (opset {node.opset}) has no kernel, no function body and no reference implementation."
+            ) from error
+        except _REFUSALS as error:
+            raise OperatorError(f"{node}: {error}") from error
+
+    def __call__(self, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs, one entry an output slot; None where the node names none.
+
+        Raises:
+            OperatorError: the implementation refuses the inputs.
+        """
+        feeds = {name: value for name, value in zip(self._node.inputs, inputs, strict=True) if name}
+        try:
+            results = self._evaluator.run(None, feeds)
+        except _REFUSALS as error:
+            reason = error.__cause__ if isinstance(error, TypeError) and error.__cause__ else error
+            raise OperatorError(f"{self._node}: {reason}") from error
+        named = iter(results)
+        return [_as_value(next(named)) if name else None for name in self._node.outputs]
+
+
+def node_proto(node: Node) -> NodeProto:
+    """The protobuf message of a node without bodies."""
+    proto = NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
+    proto.input.extend(node.inputs)
+    proto.output.extend(node.outputs)
+    for name, value in node.attributes.items():
+        kind = node.attribute_types[name]
+        if kind == AttributeProto.TENSOR:
+            value = numpy_helper.from_array(value)
+        elif kind == AttributeProto.TENSORS:
+            value = [numpy_helper.from_array(item) for item in value]
+        proto.attribute.append(helper.make_attribute(name, value, attr_type=kind))
+    return proto
+
+
+def _opsets(node: Node) -> Mapping[str, int]:
+    return {**node.origin, node.domain: node.opset}
+
+
+def _type_of(value: Value) -> TypeProto | None:
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype.kind in "OUS":
+        return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(object)), value.shape)
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+
+
+def _as_value(result: Any) -> Value:
+    return result if result is None or isinstance(result, list | dict) else np.asarray(result)

@@ -1,0 +1,13 @@
+"""The passes that rewrite a plan's steps before its memory is laid out (see `plan.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ngine_ref.options import SessionOptions
+from ngine_ref.plan import Pass
+
+
+def passes(options: SessionOptions) -> Sequence[Pass]:
+    """The passes that the options ask for, in order."""
+    return ()
