@@ -6,7 +6,7 @@ is the order of the operands of Add and Mul; every order is tried, in a fixed se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,6 +40,17 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What does not fit, and where."""
+
+    reason: str
+    at: str
+    """The value or node of the graph at fault."""
+    instead: str = ""
+    """How the sentence goes on where the operator is another one: ', not by'."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mismatch:
     """Why a rule's body does not occur at an anchor, for one assignment of operands."""
 
@@ -50,9 +61,11 @@ class Mismatch:
     values: Mapping[str, str | None]
     """What was bound before."""
     variadic: tuple[str, ...]
-    reason: str
-    at: str
-    """The value or node of the graph at fault."""
+    fault: Fault
+
+    def sentence(self, operators: Sequence[str]) -> str:
+        """The reason, where any of these operators would have done."""
+        return self.fault.reason + (f"{self.fault.instead} {_either(operators)}" if self.fault.instead else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +93,19 @@ def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mism
         if isinstance(grown, list):
             pending += reversed(grown)
         else:
-            yield Mismatch(rule, anchor, pattern, state.values, state.variadic, *grown)
+            yield Mismatch(rule, anchor, pattern, state.values, state.variadic, grown)
 
 
-def _step(rule: Rule, view: DataflowGraph, pattern: PatternNode, state: _State) -> list[_State] | tuple[str, str]:
+def _step(rule: Rule, view: DataflowGraph, pattern: PatternNode, state: _State) -> list[_State] | Fault:
     """Match one more node of the body: the states that follow, or the reason and the place where it fails."""
     value = next(state.values[name] for name in pattern.outputs if name in state.values) or ""
     index = view.producer(value)
     if index is None:
-        return f"{value!r} is not made by a {pattern.op_type}: {_origin(view, value)}", value
+        return Fault(_origin(view, value), value, ", not made by")
     node = view.nodes[index]
     if node.op_type != pattern.op_type or node.domain != pattern.domain:
         domain = f" of domain {node.domain!r}" if node.domain else ""
-        return f"{value!r} is made by {node.title}{domain}, not by {_article(pattern.op_type)}", value
+        return Fault(f"{value!r} is made by {node.title}{domain}", value, ", not by")
     values = dict(state.values)
     fault = _bind_outputs(view, pattern, node, values)
     attributes = state.attributes
@@ -102,15 +115,15 @@ def _step(rule: Rule, view: DataflowGraph, pattern: PatternNode, state: _State) 
     if fault is not None:
         return fault
     grown: list[_State] = []
-    first_fault: tuple[str, str] | None = None
+    faults: list[Fault] = []
     for operands in _operand_orders(pattern, node):
         bound = _bind_inputs(rule, view, pattern, node, operands, values)
-        if isinstance(bound[0], dict):
+        if isinstance(bound, Fault):
+            faults.append(bound)
+        else:
             variadic = bound[1] if rule.variadic in pattern.inputs else state.variadic
-            grown.append(_State(state.step - 1, (index, *state.nodes), bound[0], tuple(variadic), attributes))
-        elif first_fault is None:
-            first_fault = bound[0], str(bound[1])
-    return grown or first_fault or ("no operand order fits", node.label)
+            grown.append(_State(state.step - 1, (index, *state.nodes), bound[0], variadic, attributes))
+    return grown or faults[0]
 
 
 def _operand_orders(pattern: PatternNode, node: Node) -> list[tuple[str, ...]]:
@@ -119,20 +132,20 @@ def _operand_orders(pattern: PatternNode, node: Node) -> list[tuple[str, ...]]:
     return [node.inputs]
 
 
-def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values: Bindings) -> tuple[str, str] | None:
+def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values: Bindings) -> Fault | None:
     for slot, name in enumerate(pattern.outputs):
         actual = node.outputs[slot] if slot < len(node.outputs) else ""
         if not actual or values.setdefault(name, actual) != actual:
-            return f"{node.title} does not make {name!r} as output {slot}", node.label
+            return Fault(f"{node.title} does not make {name!r} as output {slot}", node.label)
     for extra in node.outputs[len(pattern.outputs) :]:
         if extra and view.read_count(extra):
-            return f"{node.title} has a further output {extra!r} that is read", extra
+            return Fault(f"{node.title} has a further output {extra!r} that is read", extra)
     return None
 
 
 def _bind_inputs(
     rule: Rule, view: DataflowGraph, pattern: PatternNode, node: Node, operands: tuple[str, ...], values: Bindings
-) -> tuple[Bindings, tuple[str, ...]] | tuple[str, str]:
+) -> tuple[Bindings, tuple[str, ...]] | Fault:
     """The bindings after this node's inputs, and the variadic values; or the reason and the place of a failure."""
     variadic: tuple[str, ...] = ()
     names = pattern.inputs
@@ -141,52 +154,52 @@ def _bind_inputs(
         after = len(names) - place - 1
         end = len(operands) - after
         if end < place:
-            return f"{node.title} has {len(operands)} inputs, fewer than the rule needs", node.label
+            return Fault(f"{node.title} has {len(operands)} inputs, fewer than the rule needs", node.label)
         variadic = operands[place:end]
         names = (*names[:place], *names[place + 1 :])
         operands = (*operands[:place], *operands[end:])
     if len(operands) > len(names) and any(operands[len(names) :]):
-        return f"{node.title} has {len(operands)} inputs, more than the rule knows", node.label
+        return Fault(f"{node.title} has {len(operands)} inputs, more than the rule knows", node.label)
     bound = dict(values)
     for slot, name in enumerate(names):
         actual = operands[slot] if slot < len(operands) else ABSENT
         if name == "":
             if actual:
-                return f"{node.title} has an input {actual!r} where the rule has none", actual
+                return Fault(f"{node.title} has an input {actual!r} where the rule has none", actual)
             continue
         if not actual and name not in rule.inputs:
-            return f"{node.title} lacks its input {slot}", node.label
+            return Fault(f"{node.title} lacks its input {slot}", node.label)
         if name in bound:
             if (bound[name] or "") != (actual or ""):
-                return f"{node.title} reads {actual!r} where the pattern has {bound[name]!r} again", str(actual)
+                return Fault(f"{node.title} reads {actual!r} where the pattern has {bound[name]!r} again", str(actual))
             continue
         if name in rule.constants:
             others = [other for other in operands if other != actual]
             fault = _constant_fault(view, rule.constants[name], str(actual), others)
             if fault:
-                return fault, str(actual)
+                return Fault(fault, str(actual))
         bound[name] = actual
     return bound, variadic
 
 
 def _bind_attributes(
     opset: int, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto]
-) -> tuple[str, str] | None:
+) -> Fault | None:
     for name, attribute in node.attributes.items():
         target = pattern.references.get(name)
         if target is not None:
             earlier = attributes.setdefault(target, attribute)
             if earlier is not attribute and not _same_value(earlier, attribute):
-                return f"{node.title} has another {name} than the node before it in the pattern", node.label
+                return Fault(f"{node.title} has another {name} than the node before it in the pattern", node.label)
         elif name not in pattern.exact:
             default = _schema_default(node.op_type, node.domain, opset, name)
             if default is None or not _same_value(default, attribute):
-                return f"{node.title} has {_shown(attribute)}, which the rule does not know", node.label
+                return Fault(f"{node.title} has {_shown(attribute)}, which the rule does not know", node.label)
     for name, wanted in pattern.exact.items():
         found = node.attributes.get(name) or _schema_default(node.op_type, node.domain, opset, name)
         if found is None or not _same_value(wanted, found):
             shown = _shown(found) if found is not None else f"no {name}"
-            return f"{node.title} has {shown}, the rule asks for {_shown(wanted)}", node.label
+            return Fault(f"{node.title} has {shown}, the rule asks for {_shown(wanted)}", node.label)
     return None
 
 
@@ -243,11 +256,11 @@ def same_after_rounding(wanted: np.ndarray, found: np.ndarray) -> bool:
 
 def _origin(view: DataflowGraph, value: str) -> str:
     if not value:
-        return "it is absent"
+        return "the value is absent"
     if value in view.scope.inputs:
-        return "it is an input"
-    return "it is a constant" if view.constant(value) is not None else "it comes from an outer scope"
+        return f"{value!r} is an input"
+    return f"{value!r} is a constant" if view.constant(value) is not None else f"{value!r} is captured"
 
 
-def _article(op_type: str) -> str:
-    return f"{'an' if op_type[0] in 'AEIOU' else 'a'} {op_type}"
+def _either(operators: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(operators[:-1]), operators[-1]]))

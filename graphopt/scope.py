@@ -33,14 +33,18 @@ class Node:
     Attributes are read from protobuf only when somebody asks for them: most nodes are never asked.
     """
 
-    __slots__ = ("_attributes", "bodies", "domain", "inputs", "name", "op_type", "outputs", "proto")
+    __slots__ = (
+        "_attributes", "bodies", "domain", "inputs", "name", "op_type", "original_inputs", "outputs", "proto",
+    )  # fmt: skip
 
-    def __init__(self, proto: NodeProto, domain: str | None = None, inputs: tuple[str, ...] | None = None) -> None:
+    def __init__(self, proto: NodeProto) -> None:
         self.proto = proto
         self.op_type: str = proto.op_type
-        self.domain = normal_domain(proto.domain) if domain is None else domain
+        self.domain = normal_domain(proto.domain)
         self.name: str = proto.name
-        self.inputs: tuple[str, ...] = tuple(proto.input) if inputs is None else inputs
+        self.inputs: tuple[str, ...] = tuple(proto.input)
+        self.original_inputs: tuple[str, ...] | None = None
+        """What the model had, where a rewrite changed the inputs."""
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self.bodies: tuple[Scope, ...] = ()
         self._attributes: dict[str, AttributeProto] | None = None
@@ -84,6 +88,7 @@ class Scope:
     """Every name this scope gives a meaning to."""
     captures: tuple[str, ...] = ()
     """Names read here, or in bodies below, that a scope further out gives a meaning to; one entry a reading slot."""
+    is_rewritten: bool = False
     shapes: _Shapes | None = None
 
     @property

@@ -1,0 +1,135 @@
+"""Fused nodes that a model already has: which of them are ours, and which only share the name.
+
+A node is ours when its function is what one of the rules would have made of it, or when it has no function at all
+(for engines with kernels). A function of the same name with another meaning makes its calls strangers: no rule sees
+them, and no body of ours takes their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from graphopt.outlining import Body, FusedNode, specialise
+from graphopt.record import Replaced, read_record
+from graphopt.rule import Rule
+from graphopt.scope import FUSED_DOMAIN, Node, Scope, opset_versions
+
+Key = tuple[str, str]
+"""A function's domain, as spelled, and name."""
+
+
+class Adopter:
+    """Recognises the fused nodes of one model."""
+
+    def __init__(self, model: ModelProto, rules: Sequence[Rule]) -> None:
+        self._rules: dict[str, list[Rule]] = {}
+        for rule in rules:
+            if rule.domain == FUSED_DOMAIN:
+                self._rules.setdefault(rule.op_type, []).append(rule)
+        self._functions: dict[Key, FunctionProto] = {
+            (function.domain, function.name): function for function in model.functions
+        }
+        self._bodies: dict[tuple[object, ...], Body | None] = {}
+
+    def adopt(self, scopes: Iterable[Scope]) -> None:
+        """Replace every fused node of ours by a `FusedNode`, and give strangers their own domain back."""
+        for scope in scopes:
+            for index, node in enumerate(scope.nodes):
+                if node.domain == FUSED_DOMAIN and type(node) is Node:
+                    body = self._body_of(node, scope.opset)
+                    if body is None:
+                        node.domain = f"{node.proto.domain} (not ours)"
+                    else:
+                        scope.nodes[index] = _fused(node, body)
+
+    def _body_of(self, node: Node, opset: int) -> Body | None:
+        function = self._functions.get((node.proto.domain, node.op_type))
+        count = _variadic_count(node)
+        producer = node.attributes.get("producer_op")
+        key = (node.proto.domain, node.op_type, count, producer.s if producer is not None else b"", opset)
+        if key not in self._bodies:
+            self._bodies[key] = self._recognise(node, function, count, opset)
+        return self._bodies[key]
+
+    def _recognise(self, node: Node, function: FunctionProto | None, count: int | None, opset: int) -> Body | None:
+        for rule in self._rules.get(node.op_type, ()):
+            if not _has_defaults(rule, node):
+                continue
+            version = opset if function is None else opset_versions(function).get("", opset)
+            wanted = self._written(rule, function, count if rule.variadic else None, version)
+            if wanted is not None and (function is None or _same_body(wanted, function)):
+                count = count if rule.variadic else None
+                return Body(rule.key, function or wanted, rule.label, count, (), version)
+        return None
+
+    def _written(
+        self, rule: Rule, function: FunctionProto | None, count: int | None, opset: int
+    ) -> FunctionProto | None:
+        """What a rule would have been written as, with the constants that the function has."""
+        constants = {name: numpy_helper.from_array(value) for name, value in rule.constants.items()}
+        if function is not None:
+            constants.update(_constants(function, constants))
+        nested: dict[tuple[str, ...], FunctionProto] = {}
+        for pattern in rule.body:
+            if pattern.domain == FUSED_DOMAIN:
+                inner = self._rules.get(pattern.op_type)
+                written = self._written(inner[0], None, None, opset) if inner else None
+                if written is None:
+                    return None
+                nested[pattern.outputs] = written
+        return specialise(rule, constants, nested, count, opset)
+
+
+def _constants(function: FunctionProto, wanted: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
+    return {
+        node.output[0]: node.attribute[0].t
+        for node in function.node
+        if node.op_type == "Constant" and node.output[0] in wanted and len(node.attribute) == 1
+    }
+
+
+def _variadic_count(node: Node) -> int | None:
+    counts = [a.i for name, a in node.attributes.items() if name.endswith("_count")]
+    return counts[0] if counts else None
+
+
+def _has_defaults(rule: Rule, node: Node) -> bool:
+    return all(
+        name in node.attributes
+        and helper.get_attribute_value(node.attributes[name]) == helper.get_attribute_value(default)
+        for name, default in rule.defaults.items()
+    )
+
+
+def _same_body(one: FunctionProto, other: FunctionProto) -> bool:
+    def text(function: FunctionProto) -> tuple[object, ...]:
+        nodes = tuple(node.SerializeToString(deterministic=True) for node in function.node)
+        return tuple(function.input), tuple(function.output), nodes
+
+    return text(one) == text(other)
+
+
+def _fused(node: Node, body: Body) -> FusedNode:
+    replaced = read_record(node.proto) or made_up_record(node.proto, body.function)
+    fused = FusedNode(
+        (FUSED_DOMAIN, node.op_type), node.name, node.inputs, node.outputs, dict(node.attributes), body, replaced
+    )
+    fused.proto = node.proto
+    return fused
+
+
+def made_up_record(call: NodeProto, function: FunctionProto) -> tuple[Replaced, ...]:
+    """Names for the nodes of a fused node that carries none: built on its own name, or on its output's."""
+    label = call.name or next(filter(None, call.output), "")
+    outputs = dict(zip(function.output, call.output, strict=False))
+    return tuple(
+        Replaced(
+            node.op_type,
+            f"{label}/{node.op_type}_{place}",
+            tuple(outputs.get(name) or f"{label}/{name}" for name in node.output),
+        )
+        for place, node in enumerate(function.node)
+        if node.op_type != "Constant"
+    )

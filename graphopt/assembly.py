@@ -1,0 +1,177 @@
+"""From rewritten scopes back to a model: nodes, functions, imports, IR version, and the record of what changed.
+
+Everything the rewrite did not touch is carried over as it stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from graphopt.body_domains import assign_domains
+from graphopt.outlining import Body, FusedNode
+from graphopt.record import INPUTS, IR_VERSION, ORIGINAL_INPUTS, RULES, set_metadata, write_record
+from graphopt.scope import Node, Scope, bodies_of
+
+FUNCTIONS_SINCE_IR = 8
+DEFAULTS_SINCE_IR = 4
+"""From this IR version on, an initializer listed among the graph's inputs is a default; before, it is a constant."""
+
+
+def assemble(model: ModelProto, scopes: Sequence[Scope], *, digest: str, functions: bool = True) -> ModelProto:
+    """The rewritten model, with the functions of its fused nodes; `model` itself is left as it is.
+
+    Args:
+        model: the model the scopes were read from.
+        scopes: all its scopes as rewritten, main graph first.
+        digest: the digest of the rules, for the model's metadata.
+        functions: whether to emit the fused nodes' bodies; without them the calls are bare, in the rules' domains.
+    """
+    result = ModelProto()
+    _copy_fields(model, result, without=("graph", "functions"))
+    writer = _Writer(scopes, functions=functions)
+    bodies = writer.bodies
+    if functions:
+        assign_domains(bodies, _taken(model, scopes))
+    by_proto = {id(scope.proto): scope for scope in scopes}
+    result.graph.CopyFrom(writer.graph(model.graph, scopes[0]))
+    for function in model.functions:
+        result.functions.append(writer.function(function, by_proto[id(function)]))
+    _import(result, (writer.domain_of(body) for body in bodies))
+    if functions and bodies:
+        result.functions.extend(body.function for body in bodies)
+        _raise_ir_version(result)
+    set_metadata(result, RULES, digest)
+    return result
+
+
+class _Writer:
+    """Writes scopes as protobuf; a scope and its bodies that nothing changed are copied as they stand."""
+
+    def __init__(self, scopes: Sequence[Scope], *, functions: bool) -> None:
+        self._functions = functions
+        fused = [node for scope in scopes for node in scope.nodes if isinstance(node, FusedNode)]
+        self.bodies = list(dict.fromkeys(node.body for node in fused if not node.is_written))
+        """The bodies of new fused nodes, in the order of their first calls."""
+        self._changed: set[int] = set()
+        for scope in reversed(scopes):  # bodies come after the scope they stand in
+            inner = (id(body) in self._changed for node in scope.nodes for body in node.bodies)
+            if scope.is_rewritten or any(inner):
+                self._changed.add(id(scope))
+
+    def domain_of(self, body: Body) -> str:
+        """The domain that calls of this body are written with."""
+        return body.function.domain if self._functions else body.operator[0]
+
+    def graph(self, source: GraphProto, scope: Scope) -> GraphProto:
+        """A graph with the scope's nodes."""
+        if id(scope) not in self._changed:
+            return source
+        graph = GraphProto()
+        _copy_fields(source, graph, without=("node", "value_info", "quantization_annotation"))
+        graph.node.extend(self._node(node) for node in scope.nodes)
+        gone = _gone(source, scope)
+        graph.value_info.extend(info for info in source.value_info if info.name not in gone)
+        graph.quantization_annotation.extend(
+            entry for entry in source.quantization_annotation if entry.tensor_name not in gone
+        )
+        return graph
+
+    def function(self, source: FunctionProto, scope: Scope) -> FunctionProto:
+        """A model-local function with the scope's nodes."""
+        if id(scope) not in self._changed:
+            return source
+        function = FunctionProto()
+        _copy_fields(source, function, without=("node", "value_info"))
+        function.node.extend(self._node(node) for node in scope.nodes)
+        gone = _gone(source, scope)
+        function.value_info.extend(info for info in source.value_info if info.name not in gone)
+        new = (node.body for node in scope.nodes if isinstance(node, FusedNode) and not node.is_written)
+        _import(function, (self.domain_of(body) for body in new))
+        return function
+
+    def _node(self, node: Node) -> NodeProto:
+        if isinstance(node, FusedNode) and not node.is_written:
+            return self._call(node)
+        changed_bodies = any(id(body) in self._changed for body in node.bodies)
+        if not changed_bodies and node.original_inputs is None:
+            return node.proto
+        proto = NodeProto()
+        proto.CopyFrom(node.proto)
+        if node.original_inputs is not None:
+            proto.input[:] = node.inputs
+            set_metadata(proto, ORIGINAL_INPUTS, json.dumps(node.original_inputs))
+        if changed_bodies:
+            self._write_bodies(proto, node)
+        return proto
+
+    def _write_bodies(self, proto: NodeProto, node: Node) -> None:
+        attributes = {attribute.name: attribute for attribute in proto.attribute}
+        for (name, place, source), body in zip(bodies_of(node), node.bodies, strict=True):
+            target = attributes[name].g if place < 0 else attributes[name].graphs[place]
+            target.CopyFrom(self.graph(source, body))
+
+    def _call(self, node: FusedNode) -> NodeProto:
+        proto = NodeProto(
+            op_type=node.op_type,
+            domain=self.domain_of(node.body),
+            name=node.name,
+            input=node.inputs,
+            output=node.outputs,
+            attribute=node.attributes.values(),
+        )
+        write_record(proto, node.replaced)
+        return proto
+
+
+def _copy_fields(source: ModelProto | GraphProto | FunctionProto, target: object, *, without: Sequence[str]) -> None:
+    for descriptor, value in source.ListFields():
+        if descriptor.name in without:
+            continue
+        if descriptor.is_repeated:
+            getattr(target, descriptor.name).extend(value)
+        elif descriptor.message_type is not None:
+            getattr(target, descriptor.name).CopyFrom(value)
+        else:
+            setattr(target, descriptor.name, value)
+
+
+def _gone(source: GraphProto | FunctionProto, scope: Scope) -> set[str]:
+    """The values that a node of the source made and no node of the scope makes any more."""
+    before = {name for node in source.node for name in node.output}
+    return before.difference(name for node in scope.nodes for name in node.outputs)
+
+
+def _taken(model: ModelProto, scopes: Sequence[Scope]) -> set[tuple[str, str]]:
+    """Domain and name of the functions that the model has, and of its calls that have none."""
+    taken = {(function.domain, function.name) for function in model.functions}
+    for scope in scopes:
+        for node in scope.nodes:
+            if node.domain and (not isinstance(node, FusedNode) or node.is_written):
+                taken.add((node.proto.domain, node.op_type))
+    return taken
+
+
+def _import(target: ModelProto | FunctionProto, domains: Iterable[str]) -> None:
+    known = {entry.domain for entry in target.opset_import}
+    for domain in dict.fromkeys(domains):
+        if domain not in known:
+            target.opset_import.add(domain=domain, version=1)
+
+
+def _raise_ir_version(model: ModelProto) -> None:
+    """Functions need a newer IR version; with it, initializers among the inputs would turn from constants into
+    defaults that anybody may override, so they leave the inputs."""
+    if model.ir_version >= FUNCTIONS_SINCE_IR:
+        return
+    set_metadata(model, IR_VERSION, str(model.ir_version))
+    if model.ir_version < DEFAULTS_SINCE_IR:
+        initializers = {tensor.name for tensor in model.graph.initializer}
+        kept = [value for value in model.graph.input if value.name not in initializers]
+        if len(kept) != len(model.graph.input):
+            set_metadata(model, INPUTS, json.dumps([value.name for value in model.graph.input]))
+            del model.graph.input[:]
+            model.graph.input.extend(kept)
+    model.ir_version = FUNCTIONS_SINCE_IR

@@ -1,0 +1,206 @@
+"""The named conditions that a rule may require: one function and one sentence each.
+
+A condition looks at one candidate (what its rule's values are bound to) and returns None where it holds, else a
+sentence and the place at fault. It decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from graphopt.dataflow import DataflowGraph
+from graphopt.rule import Condition
+from graphopt.scope import Dims, Node
+
+Order = Literal["sink", "file"]
+Fault = tuple[str, str]
+"""A sentence, and the node or value at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a condition may look at."""
+
+    view: DataflowGraph
+    anchor: int
+    values: Mapping[str, str | None]
+    variadic: tuple[str, ...]
+    order: Order
+    nodes: tuple[int, ...] = ()
+    """The matched nodes; empty while the pattern is not matched to its end."""
+
+    def value(self, name: str) -> str:
+        """The graph's value for a value of the rule; '' where it is absent."""
+        return self.values.get(name) or ""
+
+
+Check = Callable[[Candidate, Condition], Fault | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A kind of condition: how it is written, what it says, and the function that checks it."""
+
+    arguments: tuple[str, ...]
+    """What its values stand for; a name in brackets may be left out."""
+    parameters: tuple[str, ...]
+    sentence: str
+    check: Check
+    partial: bool = False
+    """Whether it can be checked before the whole pattern is matched."""
+
+
+def normal_axis(view: DataflowGraph, node: Node) -> int | None:
+    """The axis of a Concat, counted from the front; None where it is no number, or the rank to count from is unknown."""
+    attribute = node.attributes.get("axis")
+    if attribute is None or attribute.ref_attr_name:
+        return None
+    axis: int = attribute.i
+    if axis >= 0:
+        return axis
+    ranks = (view.rank(value) for value in (*reversed(node.inputs), *node.outputs) if value)
+    rank = next((rank for rank in ranks if rank is not None), None)
+    return None if rank is None else axis + rank
+
+
+def _axis(candidate: Candidate, condition: Condition) -> Fault | None:
+    node = candidate.view.nodes[candidate.anchor]
+    wanted = condition.parameters["equals"]
+    axis = normal_axis(candidate.view, node)
+    if axis == wanted:
+        return None
+    if axis is not None:
+        return f"{node.title} joins along axis {axis}, not along axis {wanted}", node.label
+    attribute = node.attributes.get("axis")
+    if attribute is None or attribute.ref_attr_name:
+        return f"the axis of {node.title} is not a number in the model", node.label
+    return f"{node.title} joins along axis {attribute.i}, and the rank to count it from is unknown", node.label
+
+
+def _variadic(candidate: Candidate, condition: Condition) -> Fault | None:
+    node = candidate.view.nodes[candidate.anchor]
+    least = condition.parameters["least"]
+    if len(candidate.variadic) < least:
+        return f"{node.title} has {_times(len(node.inputs), 'input')}, it needs at least {least + 1}", node.label
+    return None
+
+
+def _sole_reader(candidate: Candidate, condition: Condition) -> Fault | None:
+    value = candidate.value(condition.values[0])
+    if candidate.view.read_count(value) == 1:
+        return None
+    return f"{value!r} is read {describe_readers(candidate.view, value)}", value
+
+
+def _interior(candidate: Candidate, condition: Condition) -> Fault | None:
+    view = candidate.view
+    for name in condition.values:
+        value = candidate.value(name)
+        inside = sum(index in candidate.nodes for index in view.readers(value))
+        if inside != view.read_count(value):
+            return f"{value!r} is also read outside the pattern: {describe_readers(view, value)}", value
+    return None
+
+
+def _adjacent(candidate: Candidate, condition: Condition) -> Fault | None:
+    if candidate.order == "sink":  # the producer has one reader, so it may be moved to just before it
+        return None
+    view = candidate.view
+    first, second = (view.producer(candidate.value(name)) for name in condition.values)
+    if first is None or second is None or first + 1 == second:
+        return None
+    between = second - first - 1
+    return (
+        f"{_times(between, 'node')} between {view.nodes[first].title} and {view.nodes[second].title} in the file",
+        view.nodes[second - 1].label,
+    )
+
+
+def _channel_slope(candidate: Candidate, condition: Condition) -> Fault | None:
+    view = candidate.view
+    slope, weight = (candidate.value(name) for name in condition.values)
+    dims, weight_dims = view.dims(slope), view.dims(weight)
+    rank = len(weight_dims) if weight_dims is not None else view.rank(candidate.value("x"))
+    if dims is None or None in dims:
+        return f"the shape of slope {slope!r} is not known before the model runs", slope
+    if all(dim == 1 for dim in dims) and len(dims) <= (rank or 1):
+        return None
+    shown = list(dims)
+    if rank is None:
+        return f"slope {slope!r} has shape {shown}, and the rank it is aligned with is unknown", slope
+    channels = weight_dims[0] if weight_dims else None
+    if len(dims) <= rank and _is_per_channel(dims, rank, channels):
+        return None
+    wanted = [channels if channels is not None else "C", *[1] * (rank - 2)]
+    if len(dims) == 1:
+        return f"slope {slope!r} has shape {shown}, which ONNX aligns with the last axis, not with the channels", slope
+    return f"slope {slope!r} has shape {shown}, neither one element nor one a channel ({wanted})", slope
+
+
+def _is_per_channel(dims: Dims, rank: int, channels: int | None) -> bool:
+    aligned = (1,) * (rank - len(dims)) + dims
+    others = aligned[:1] + aligned[2:]
+    return all(dim == 1 for dim in others) and (channels is None or aligned[1] in (1, channels))
+
+
+def _prefer_constant(candidate: Candidate, condition: Condition) -> Fault | None:
+    return None  # it orders the assignments of operands, see `preference`, and refuses none
+
+
+REQUIREMENTS: Mapping[str, Requirement] = {
+    "axis": Requirement(
+        ("y",), ("equals",), "the node that makes y works along this axis, negative axes counted", _axis, partial=True
+    ),
+    "variadic": Requirement(
+        ("inputs",), ("least",), "the variadic input stands for at least so many inputs", _variadic, partial=True
+    ),
+    "sole_reader": Requirement(("value",), (), "the value is read exactly once in the entire graph", _sole_reader),
+    "interior": Requirement(("value", "..."), (), "the values are read only inside the pattern", _interior),
+    "adjacent": Requirement(
+        ("first", "second"), (), "the first value's producer stands just before the second's", _adjacent
+    ),
+    "channel_slope": Requirement(
+        ("slope", "weight"), (), "the slope has one element, or one a channel as ONNX aligns it", _channel_slope
+    ),
+    "prefer_constant": Requirement(
+        ("value",), (), "of several operand orders, the one that makes this value a constant", _prefer_constant
+    ),
+}
+"""Every kind of condition, by the name it has in the domain `require`."""
+
+
+def preference(candidate: Candidate, conditions: tuple[Condition, ...]) -> tuple[bool, ...]:
+    """A sort key: smaller is the operand order that the rule would rather have."""
+    keys: list[bool] = []
+    for condition in conditions:
+        if condition.kind == "prefer_constant":
+            value = candidate.value(condition.values[0])
+            keys += [candidate.view.constant(value) is None, not _scales(candidate.view.dims(value))]
+    return tuple(keys)
+
+
+def _scales(dims: Dims | None) -> bool:
+    """Whether a shape is that of a scalar or of one number a channel: `[]`, `[1]`, `[C,1,1]`, `[1,C,1,1]`."""
+    if dims is None or None in dims:
+        return False
+    while dims and dims[0] == 1:
+        dims = dims[1:]
+    return not dims or (len(dims) > 1 and all(dim == 1 for dim in dims[1:]))
+
+
+def describe_readers(view: DataflowGraph, value: str) -> str:
+    """Who reads a value, in words: `2 times: by Conv 'a' and as a graph output`."""
+    by = [f"by {view.nodes[index].title}" for index in view.readers(value)]
+    by += [f"inside a body of {view.nodes[index].title}" for index in view.captures(value)]
+    if value in view.outputs:
+        by.append("as a graph output" if not view.scope.title else f"as an output of {view.scope.title}")
+    counted = [f"{text} ({count} times)" if (count := by.count(text)) > 1 else text for text in dict.fromkeys(by)]
+    shown = counted if len(counted) <= 4 else [*counted[:3], f"{len(counted) - 3} more"]
+    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else "by nobody"
+    return f"{len(by)} times: {listed}" if len(by) != 1 else listed
+
+
+def _times(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

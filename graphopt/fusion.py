@@ -1,0 +1,205 @@
+"""The driver: load, fuse rule by rule, certify, report. Data flows one way, and no step reaches back."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from graphopt import model_io
+from graphopt.adoption import Adopter
+from graphopt.assembly import assemble
+from graphopt.certificate import certify
+from graphopt.dataflow import DataflowGraph, sort_nodes
+from graphopt.decision import decide
+from graphopt.eligibility import Order
+from graphopt.errors import CertificateError, UsageError
+from graphopt.ledger import Absorption, CertificateSummary, Fusion, Ledger, Refusal, Report
+from graphopt.matcher import Match
+from graphopt.outlining import FusedNode, Outliner
+from graphopt.prefix_sharing import share_prefixes
+from graphopt.rule import Rule
+from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.scope import Node, Scope, read_scopes
+
+Model = str | os.PathLike[str] | ModelProto
+Rules = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | RuleSet
+
+
+@dataclass(frozen=True, slots=True)
+class FusionResult:
+    """A rewritten model, and what was done to it."""
+
+    model: ModelProto
+    report: Report
+
+
+def fuse(
+    model: Model,
+    *,
+    rules: Rules = DEFAULT_SET,
+    skip_rules: Iterable[str] = (),
+    share_prefix: bool = True,
+    order: Order = "sink",
+    functions: bool = True,
+) -> FusionResult:
+    """Fuse the operators of a model by rules, and prove that the result computes the same.
+
+    Args:
+        model: a path, `demo:NAME`, or a model in memory; it is not changed. External weights are not read.
+        rules: a shipped set's name, a rule file or folder, several of these, or rules already loaded.
+        skip_rules: fused operators to leave out.
+        share_prefix: let a longer Concat start from a shorter one where that makes fusions possible.
+        order: what "immediately before" means to the adjacency condition: the engine's own order, in which a
+            convolution sinks to its only reader ("sink"), or that of the file ("file").
+        functions: write the body of each fused operator into the model, so that any runtime can run it.
+
+    Raises:
+        ModelError: the file cannot be read or is no valid model.
+        RuleError, UsageError: a rule is wrong or does not exist.
+        CertificateError: the result is not provably the same; a defect of graphopt or of a rule.
+    """
+    if order not in ("sink", "file"):
+        raise UsageError(f"There is no order {order!r}; choose sink or file.")
+    loaded = model_io.load(model)
+    chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
+    with _paused_garbage_collection():
+        scopes = prepared_scopes(loaded.model, chosen)
+        before = _operators(scopes)
+        ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
+        outliner = Outliner()
+        for group in chosen.groups:
+            for scope in scopes:
+                if share_prefix and _joins_prefixes(group):
+                    ledger.shared_prefixes += share_prefixes(scope, group, order)
+                sweep(group, scope, order, ledger, outliner)
+        result, certificate = _certified(loaded.model, loaded.name, scopes, chosen.digest, functions=functions)
+    after = _operators(scopes)
+    report = Report(
+        model=loaded.name,
+        output=None,
+        nodes_before=before.total(),
+        nodes_after=after.total(),
+        ops_before=_sorted(before),
+        ops_after=_sorted(after),
+        counts=ledger.counts,
+        shared_prefixes=ledger.shared_prefixes,
+        fusions=tuple(ledger.fusions),
+        refusals=tuple(ledger.refusals),
+        absorptions=tuple(ledger.absorptions),
+        certificate=certificate,
+        functions=functions,
+        rules_digest=chosen.digest,
+    )
+    return FusionResult(result, report)
+
+
+def prepared_scopes(model: ModelProto, rules: RuleSet) -> list[Scope]:
+    """The scopes of a model in topological order, its own fused nodes recognised."""
+    scopes = read_scopes(model)
+    for scope in scopes:
+        sort_nodes(scope)
+    Adopter(model, rules.rules).adopt(scopes)
+    return scopes
+
+
+def sweep(rules: Sequence[Rule], scope: Scope, order: Order, ledger: Ledger, outliner: Outliner) -> None:
+    """One pass of one operator's rules over a scope: find all matches, then apply those that are disjoint together."""
+    view = DataflowGraph(scope)
+    calls: dict[int, FusedNode] = {}
+    owners: dict[int, FusedNode] = {}
+    for anchor in anchors(rules, view):
+        if anchor in owners:
+            _absorb(rules[0], view, anchor, owners[anchor], ledger)
+            continue
+        decision = decide(rules, view, anchor, order)
+        if isinstance(decision, Refusal):
+            ledger.refusals.append(decision)
+        elif isinstance(decision, Match):
+            owner = next((owners[index] for index in decision.nodes if index in owners), None)
+            if owner is not None:
+                _absorb(rules[0], view, anchor, owner, ledger)
+                continue
+            call = outliner.outline(decision, view)
+            calls[anchor] = call
+            owners.update(dict.fromkeys(decision.nodes, call))
+            replaces = tuple(view.nodes[index].label for index in decision.nodes)
+            ledger.fusions.append(
+                Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title)
+            )
+    if calls:
+        ledger.counts[rules[0].op_type] += len(calls)
+        scope.nodes = list(_replaced(scope.nodes, calls, owners))
+        scope.is_rewritten = True
+
+
+def anchors(rules: Sequence[Rule], view: DataflowGraph) -> list[int]:
+    """The nodes that a rule of the operator could be anchored at, in topological order."""
+    operators = dict.fromkeys((rule.anchor.domain, rule.anchor.op_type) for rule in rules)
+    found = [index for domain, op_type in operators for index in view.with_operator(domain, op_type)]
+    return found if len(operators) == 1 else sorted(found)
+
+
+def _replaced(nodes: list[Node], calls: dict[int, FusedNode], owners: dict[int, FusedNode]) -> Iterator[Node]:
+    """The nodes, with each call in its anchor's place and the other nodes it replaces left out.
+
+    The anchor is the last of them in topological order, so everything the call reads stands before it.
+    """
+    for index, node in enumerate(nodes):
+        if index in calls:
+            yield calls[index]
+        elif index not in owners:
+            yield node
+
+
+def _absorb(rule: Rule, view: DataflowGraph, anchor: int, owner: FusedNode, ledger: Ledger) -> None:
+    ledger.absorptions.append(Absorption(rule.op_type, view.nodes[anchor].label, owner.label, view.scope.title))
+
+
+def _joins_prefixes(rules: Sequence[Rule]) -> bool:
+    return any(rule.variadic is not None and rule.anchor.op_type == "Concat" for rule in rules)
+
+
+def _certified(
+    original: ModelProto, name: str, scopes: Sequence[Scope], digest: str, *, functions: bool
+) -> tuple[ModelProto, CertificateSummary]:
+    """The rewritten model and its proof; a model that nothing changed is a plain copy."""
+    if not any(scope.is_rewritten for scope in scopes):
+        result = ModelProto()
+        result.CopyFrom(original)
+        return result, CertificateSummary(ok=True, outputs=len(original.graph.output))
+    result = assemble(original, scopes, digest=digest)
+    proof = certify(original, result)
+    if not proof.ok:
+        where = f" at output {proof.output!r}" if proof.output is not None else ""
+        raise CertificateError(
+            f"{name}: the fused model does not compute the same{where}: {proof.reason}; nothing was written."
+        )
+    if not functions:  # proven with the bodies, then written without them
+        result = assemble(original, scopes, digest=digest, functions=False)
+    return result, CertificateSummary(ok=True, outputs=proof.outputs)
+
+
+def _operators(scopes: Iterable[Scope]) -> Counter[str]:
+    return Counter(node.op_type for scope in scopes for node in scope.nodes)
+
+
+def _sorted(operators: Counter[str]) -> dict[str, int]:
+    return dict(sorted(operators.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+@contextmanager
+def _paused_garbage_collection() -> Iterator[None]:
+    """Nothing made here is cyclic garbage, and walks over many objects grow faster than their number with it on."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,281 @@
+"""From a match to a fused node and the function that gives it its meaning.
+
+The function's body is the rule's body, specialised and flat: the variadic input spelled out, other fused operators
+replaced by their own bodies, the model's own constants in place of the rule's, standard operators only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
+
+from graphopt.dataflow import DataflowGraph
+from graphopt.matcher import Match
+from graphopt.record import Replaced
+from graphopt.rule import COMMUTATIVE, PatternNode, Rule
+from graphopt.scope import Node
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Body:
+    """A specialised function body; several fused nodes may share one."""
+
+    operator: tuple[str, str]
+    """The fused operator: the rule's domain, and name."""
+    function: FunctionProto
+    """Its domain is chosen when the whole model is known, see `body_domains`."""
+    rule_label: str
+    variadic_count: int | None
+    dtypes: tuple[str, ...]
+    """The element types of its constants."""
+    opset: int
+
+
+class FusedNode(Node):
+    """A node that a fusion made, not yet written as protobuf."""
+
+    __slots__ = ("body", "replaced")
+
+    def __init__(
+        self,
+        operator: tuple[str, str],
+        name: str,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        attributes: dict[str, AttributeProto],
+        body: Body,
+        replaced: tuple[Replaced, ...],
+    ) -> None:
+        self.proto = _NO_PROTO
+        self.domain, self.op_type = operator
+        self.name = name
+        self.inputs = inputs
+        self.outputs = outputs
+        self.bodies = ()
+        self.original_inputs = None
+        self._attributes = attributes
+        self.body = body
+        self.replaced = replaced
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the node stood in the model already, as `proto`."""
+        return self.proto is not _NO_PROTO
+
+
+_NO_PROTO = NodeProto()
+"""Stands in for the protobuf of a node that is not written yet."""
+
+
+class Outliner:
+    """Makes fused nodes, and keeps the bodies they share."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[object, ...], Body] = {}
+
+    def outline(self, match: Match, view: DataflowGraph) -> FusedNode:
+        """The fused node for a match. It stands at the anchor's place and makes the anchor's output."""
+        rule = match.rule
+        anchor = view.nodes[match.anchor]
+        return FusedNode(
+            rule.key,
+            anchor.name,
+            _call_inputs(match),
+            anchor.outputs,
+            _call_attributes(match),
+            self._body(match, view),
+            tuple(_replaced(match, view)),
+        )
+
+    def _body(self, match: Match, view: DataflowGraph) -> Body:
+        rule = match.rule
+        nested = tuple(node.body for index in match.nodes if isinstance(node := view.nodes[index], FusedNode))
+        constants = {name: _constant_tensor(match, view, name) for name in rule.constants}
+        digests = tuple(_digest(tensor) for tensor in constants.values())
+        count = len(match.variadic) if rule.variadic else None
+        key = (rule, nested, digests, count, view.scope.opset)
+        body = self._bodies.get(key)
+        if body is None:
+            functions = {
+                pattern.outputs: node.body.function
+                for pattern, index in zip(rule.body, match.nodes, strict=True)
+                if isinstance(node := view.nodes[index], FusedNode)
+            }
+            function = specialise(rule, constants, functions, count, view.scope.opset)
+            dtypes = tuple(dict.fromkeys(_dtype_name(tensor) for tensor in constants.values()))
+            body = Body(rule.key, function, rule.label, count, dtypes, view.scope.opset)
+            self._bodies[key] = body
+        return body
+
+
+def specialise(
+    rule: Rule,
+    constants: Mapping[str, TensorProto],
+    nested: Mapping[tuple[str, ...], FunctionProto],
+    variadic_count: int | None,
+    opset: int,
+) -> FunctionProto:
+    """The function that a rule becomes in a model: flat, standard operators only, for one number of variadic inputs.
+
+    Args:
+        rule: the rule.
+        constants: the model's tensor for each constant of the rule.
+        nested: the bodies of the fused operators in the rule's body, by the outputs of the pattern node.
+        variadic_count: how many inputs the variadic input stands for; None where the rule has none.
+        opset: the version of ONNX's operators in the scope that holds the match.
+    """
+    spelled = [f"{rule.variadic}_{place}" for place in range(variadic_count or 0)]
+    inputs = [name for formal in rule.inputs for name in (spelled if formal == rule.variadic else [formal])]
+    function = FunctionProto(name=rule.op_type, domain=rule.domain, input=inputs, output=[rule.output])
+    attributes = [*rule.attributes, *([f"{rule.variadic}_count"] if rule.variadic else [])]
+    function.attribute.extend(attributes)
+    function.attribute_proto.extend(rule.defaults.values())
+    function.opset_import.add(domain="", version=opset)
+    for name, tensor in constants.items():
+        function.node.append(helper.make_node("Constant", [], [name], value=_unnamed(tensor)))
+    for pattern in rule.body:
+        names = [name for formal in pattern.inputs for name in (spelled if formal == rule.variadic else [formal])]
+        if pattern.domain == "":
+            node = NodeProto(op_type=pattern.op_type, input=names, output=pattern.outputs)
+            node.attribute.extend(_body_attributes(rule, pattern))
+            function.node.append(node)
+        else:
+            function.node.extend(_spliced(nested[pattern.outputs], rule, pattern, names))
+    return function
+
+
+def _body_attributes(rule: Rule, pattern: PatternNode) -> list[AttributeProto]:
+    types = {
+        attribute.name: attribute.type
+        for node in rule.function.node
+        if tuple(node.output) == pattern.outputs
+        for attribute in node.attribute
+    }
+    references = [
+        AttributeProto(name=name, ref_attr_name=target, type=types[name])
+        for name, target in pattern.references.items()
+    ]
+    return [*references, *pattern.exact.values()]
+
+
+def _spliced(inner: FunctionProto, rule: Rule, pattern: PatternNode, inputs: Sequence[str]) -> list[NodeProto]:
+    """The nodes of an inner fused operator's body, with the names and attributes of the outer one."""
+    names = dict(zip(inner.input, [*inputs, *[""] * len(inner.input)], strict=False))
+    names.update(zip(inner.output, pattern.outputs, strict=True))
+    given = {attribute.name: attribute for attribute in _body_attributes(rule, pattern)}
+    nodes: list[NodeProto] = []
+    for old in inner.node:
+        node = NodeProto()
+        node.CopyFrom(old)
+        del node.input[:], node.output[:], node.attribute[:]
+        node.input.extend(names.get(name, name) for name in old.input)
+        node.output.extend(names.setdefault(name, f"{pattern.outputs[0]}_{name}") for name in old.output)
+        for attribute in old.attribute:
+            if not attribute.ref_attr_name:
+                node.attribute.append(attribute)
+            elif attribute.ref_attr_name in given:
+                outer = node.attribute.add()
+                outer.CopyFrom(given[attribute.ref_attr_name])
+                outer.name = attribute.name
+        nodes.append(node)
+    return nodes
+
+
+def _call_inputs(match: Match) -> tuple[str, ...]:
+    """The fused node's inputs: an absent one before a present one is '', one that the nodes did not list is left out
+    at the end."""
+    inputs: list[str | None] = []
+    for formal in match.rule.inputs:
+        if formal == match.rule.variadic:
+            inputs += match.variadic
+        else:
+            inputs.append(match.values[formal])
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return tuple(name or "" for name in inputs)
+
+
+def _call_attributes(match: Match) -> dict[str, AttributeProto]:
+    rule = match.rule
+    attributes = {
+        name: _renamed(match.attributes[name], name) for name in rule.attributes if name in match.attributes
+    }
+    for condition in rule.conditions:
+        if condition.kind == "axis":  # it may have been written as a negative number
+            name = rule.anchor.references["axis"]
+            if attributes[name].i != condition.parameters["equals"]:
+                attributes[name] = helper.make_attribute(name, condition.parameters["equals"])
+    if rule.variadic is not None:
+        name = f"{rule.variadic}_count"
+        attributes[name] = helper.make_attribute(name, len(match.variadic))
+    attributes.update(rule.defaults)
+    return attributes
+
+
+def _renamed(attribute: AttributeProto, name: str) -> AttributeProto:
+    if attribute.name == name:
+        return attribute
+    renamed = AttributeProto()
+    renamed.CopyFrom(attribute)
+    renamed.name = name
+    return renamed
+
+
+def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
+    replaced: list[Replaced] = []
+    for pattern, index in zip(match.rule.body, match.nodes, strict=True):
+        node = view.nodes[index]
+        if isinstance(node, FusedNode):
+            replaced += node.replaced
+            continue
+        inputs = tuple(match.values.get(name) for name in pattern.inputs)
+        swapped = (pattern.domain, pattern.op_type) in COMMUTATIVE and node.inputs != inputs
+        normalised = node is view.nodes[match.anchor] and any(c.kind == "axis" for c in match.rule.conditions)
+        axis = node.attributes["axis"].i if normalised else None
+        replaced.append(
+            Replaced(
+                node.op_type,
+                node.name,
+                node.outputs,
+                swapped=swapped,
+                arity=_listed(node),
+                inputs=node.original_inputs,
+                axis=axis if axis is not None and axis < 0 else None,
+                domain=node.proto.domain,
+                doc_string=node.proto.doc_string,
+                metadata={entry.key: entry.value for entry in node.proto.metadata_props},
+            )
+        )
+    return replaced
+
+
+def _listed(node: Node) -> int | None:
+    """How many inputs a node listed, where it named absent ones at the end; inlining leaves those out."""
+    return len(node.inputs) if node.inputs and not node.inputs[-1] else None
+
+
+def _constant_tensor(match: Match, view: DataflowGraph, name: str) -> TensorProto:
+    tensor = view.constant(match.values[name] or "")
+    if tensor is None:
+        raise AssertionError(f"{name!r} was matched as a constant")
+    return tensor
+
+
+def _unnamed(tensor: TensorProto) -> TensorProto:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.ClearField("name")
+    copy.ClearField("doc_string")
+    return copy
+
+
+def _digest(tensor: TensorProto) -> str:
+    return hashlib.sha256(_unnamed(tensor).SerializeToString(deterministic=True)).hexdigest()
+
+
+def _dtype_name(tensor: TensorProto) -> str:
+    name: str = TensorProto.DataType.Name(tensor.data_type).lower()
+    return name

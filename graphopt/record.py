@@ -1,0 +1,130 @@
+"""What a fused model remembers of the original, in `metadata_props`: enough to undo everything by name.
+
+A fused node remembers each standard node it stands for; the model remembers which rules made it, and what had to
+change at its top.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import ModelProto, NodeProto
+
+REPLACES = "graphopt.replaces"
+"""On a fused node: the names of the nodes it replaced, for people and other tools."""
+NODES = "graphopt.nodes"
+"""On a fused node: JSON, an object for each replaced node, see `Replaced`."""
+ORIGINAL_INPUTS = "graphopt.original_inputs"
+"""On a Concat that shares a prefix: JSON, the inputs it had."""
+RULES = "graphopt.rules"
+"""On the model: the digest of the rules that made it."""
+IR_VERSION = "graphopt.ir_version"
+"""On the model: the IR version it had, where it was raised."""
+INPUTS = "graphopt.inputs"
+"""On the model: JSON, the graph's inputs in order, where initializers were dropped from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A standard node that a fused node stands for, and whatever inlining the fused node would not give back."""
+
+    op_type: str
+    name: str
+    outputs: tuple[str, ...]
+    """Its output names in the original model."""
+    swapped: bool = False
+    """Its two operands stood in the other order."""
+    arity: int | None = None
+    """How many inputs it listed, where it named absent ones at the end."""
+    inputs: tuple[str, ...] | None = None
+    """Its inputs, where a rewrite before the fusion changed them."""
+    axis: int | None = None
+    """Its axis, where the fused node states it otherwise."""
+    domain: str = ""
+    """Its domain as spelled."""
+    doc_string: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The node's name, or that of its first output where it had none."""
+        return self.name or next(filter(None, self.outputs), "")
+
+
+_KEYS = {
+    "op_type": "op",
+    "name": "name",
+    "outputs": "outputs",
+    "swapped": "swapped",
+    "arity": "arity",
+    "inputs": "inputs",
+    "axis": "axis",
+    "domain": "domain",
+    "doc_string": "doc_string",
+    "metadata": "metadata",
+}
+_EMPTY = (None, "", False, {}, ())
+
+
+def write_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
+    """Store the replaced nodes in a fused node's metadata."""
+    rows = []
+    for item in replaced:
+        values = ((key, getattr(item, field_name)) for field_name, key in _KEYS.items())
+        rows.append({key: value for key, value in values if value not in _EMPTY or key == "axis" and value == 0})
+    node.metadata_props.add(key=REPLACES, value=", ".join(item.label for item in replaced))
+    node.metadata_props.add(key=NODES, value=json.dumps(rows, separators=(",", ":"), ensure_ascii=False))
+
+
+def read_record(node: NodeProto) -> tuple[Replaced, ...] | None:
+    """The nodes that a fused node replaced; None where it does not say, or says it in no form of ours."""
+    text = metadata(node).get(NODES)
+    if text is None:
+        return None
+    try:
+        rows = json.loads(text)
+        return tuple(_replaced(row) for row in rows)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # a stranger's metadata: names are then made up, as for any node without a record
+
+
+def _replaced(row: Mapping[str, Any]) -> Replaced:
+    inputs = row.get("inputs")
+    return Replaced(
+        op_type=str(row["op"]),
+        name=str(row.get("name", "")),
+        outputs=tuple(map(str, row["outputs"])),
+        swapped=bool(row.get("swapped", False)),
+        arity=row.get("arity"),
+        inputs=None if inputs is None else tuple(map(str, inputs)),
+        axis=row.get("axis"),
+        domain=str(row.get("domain", "")),
+        doc_string=str(row.get("doc_string", "")),
+        metadata=dict(row.get("metadata", {})),
+    )
+
+
+def metadata(proto: ModelProto | NodeProto) -> dict[str, str]:
+    """The metadata of a model or a node, as a dictionary."""
+    return {entry.key: entry.value for entry in proto.metadata_props}
+
+
+def set_metadata(proto: ModelProto | NodeProto, key: str, value: str) -> None:
+    """Set one entry of a model's or a node's metadata."""
+    for entry in proto.metadata_props:
+        if entry.key == key:
+            entry.value = value
+            return
+    proto.metadata_props.add(key=key, value=value)
+
+
+def drop_metadata(proto: ModelProto | NodeProto, *keys: str) -> None:
+    """Remove entries of a model's or a node's metadata."""
+    kept = [(entry.key, entry.value) for entry in proto.metadata_props if entry.key not in keys]
+    if len(kept) != len(proto.metadata_props):
+        del proto.metadata_props[:]
+        for key, value in kept:
+            proto.metadata_props.add(key=key, value=value)

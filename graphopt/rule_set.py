@@ -1,0 +1,171 @@
+"""Sets of rules: where they are found, that they fit together, and the order they run in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import networkx as nx
+
+from graphopt.errors import RuleError, UsageError
+from graphopt.rule import PatternNode, Rule
+from graphopt.rule_loader import load_rule_text
+
+SUFFIX = ".onnxtxt"
+DEFAULT_SET = "ngine"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules that are used together, grouped by fused operator, in the order they run in."""
+
+    groups: tuple[tuple[Rule, ...], ...]
+    digest: str
+    """A SHA-256 of the rules' texts: which rules made a model."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules, in the order they run in."""
+        return tuple(rule for group in self.groups for rule in group)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The names of the fused operators, in the order they are made."""
+        return tuple(group[0].op_type for group in self.groups)
+
+
+def load_rules(
+    rules: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = DEFAULT_SET, *, skip: Iterable[str] = ()
+) -> RuleSet:
+    """Read rules.
+
+    Args:
+        rules: a shipped set's name, a file, a folder, or several of these.
+        skip: fused operators to leave out, with whatever is built on them.
+
+    Raises:
+        RuleError: a rule is wrong; the message begins with file and line.
+        UsageError: there is no such set, file, folder or rule.
+    """
+    places = [rules] if isinstance(rules, str | os.PathLike) else list(rules)
+    paths = list(dict.fromkeys(path for place in places for path in _files(place)))
+    texts = [(path, _read(path)) for path in paths]
+    loaded = [rule for path, text in texts for rule in load_rule_text(text, str(path))]
+    digest = hashlib.sha256("\0".join(text for _, text in texts).encode()).hexdigest()
+    _check_unique(loaded)
+    _check_mentions(loaded)
+    return RuleSet(_ordered(_without(loaded, set(skip))), digest)
+
+
+def shipped_folder() -> Path:
+    """The folder of the shipped sets: inside an installed package, or at the top of the repository."""
+    inside = Path(__file__).with_name("rules")
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "rules"
+
+
+def shipped_sets() -> list[str]:
+    """The names of the shipped sets."""
+    return sorted(entry.name for entry in shipped_folder().iterdir() if any(entry.glob(f"*{SUFFIX}")))
+
+
+def _files(place: str | os.PathLike[str]) -> list[Path]:
+    path = Path(place)
+    if isinstance(place, str) and place in shipped_sets():
+        path = shipped_folder() / place
+    if path.is_dir():
+        found = sorted(path.glob(f"*{SUFFIX}"))
+        if not found:
+            raise UsageError(f"The folder {path} has no rule file in it; a rule file's name ends in {SUFFIX}.")
+        return found
+    if path.is_file():
+        return [path]
+    sets = ", ".join(shipped_sets())
+    raise UsageError(f"There is no rule set, file or folder {str(place)!r}; the shipped sets are {sets}.")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RuleError(f"{path}:1: The file cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise RuleError(f"{path}:1: The file is not a text in UTF-8.") from None
+
+
+def _error(rule: Rule, message: str) -> RuleError:
+    return RuleError(f"{rule.source}:{rule.line}: {message}")
+
+
+def _check_unique(rules: list[Rule]) -> None:
+    seen: dict[tuple[str, str, str], Rule] = {}
+    for rule in rules:
+        earlier = seen.setdefault((*rule.key, rule.label), rule)
+        if earlier is not rule:
+            raise _error(
+                rule,
+                f"The rule {rule.title} is already in {earlier.source}:{earlier.line}; "
+                'rename it, or tell the two apart by overload: "..." in the header.',
+            )
+
+
+def _check_mentions(rules: list[Rule]) -> None:
+    """Operators of other domains in a body must be fused operators of these rules, with attributes they have."""
+    operators: dict[tuple[str, str], set[str]] = {}
+    for rule in rules:
+        operators.setdefault(rule.key, set()).update(rule.attributes, rule.defaults)
+    for rule in rules:
+        for node in rule.body:
+            if node.domain == "" or (node.domain, node.op_type) in operators:
+                unknown = () if node.domain == "" else _unknown_attributes(node, operators)
+                if unknown:
+                    raise _error(rule, f"{node.op_type} has no attribute {unknown[0]!r}; see the rule that makes it.")
+                continue
+            if node.domain in {domain for domain, _ in operators}:
+                raise _error(
+                    rule, f"{rule.title} is built on {node.domain}.{node.op_type}, and no rule here makes that."
+                )
+            raise _error(rule, f"The operator {node.op_type} of domain {node.domain!r} is not known to ONNX.")
+
+
+def _unknown_attributes(node: PatternNode, operators: dict[tuple[str, str], set[str]]) -> tuple[str, ...]:
+    known = operators[node.domain, node.op_type]
+    return tuple(name for name in (*node.exact, *node.references) if name not in known)
+
+
+def _without(rules: list[Rule], skip: set[str]) -> list[Rule]:
+    names = {rule.op_type for rule in rules}
+    unknown = sorted(skip - names)
+    if unknown:
+        raise UsageError(f"There is no rule {unknown[0]!r} to skip; the rules are {', '.join(sorted(names))}.")
+    return [
+        rule
+        for rule in rules
+        if rule.op_type not in skip
+        and not any(op_type in skip and domain == rule.domain for domain, op_type in rule.mentioned)
+    ]
+
+
+def _ordered(rules: list[Rule]) -> tuple[tuple[Rule, ...], ...]:
+    """Groups by fused operator: after the operators they are built on, else larger bodies first, else by name."""
+    groups: dict[tuple[str, str], list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault(rule.key, []).append(rule)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(groups)
+    graph.add_edges_from(
+        (mentioned, rule.key) for rule in rules for mentioned in sorted(rule.mentioned) if mentioned in groups
+    )
+
+    def precedence(key: tuple[str, str]) -> tuple[int, str, str]:
+        return -max(len(rule.body) for rule in groups[key]), key[1], key[0]
+
+    try:
+        order = list(nx.lexicographical_topological_sort(graph, key=precedence))
+    except nx.NetworkXUnfeasible:
+        cycle = [start for start, _ in nx.find_cycle(graph)]
+        names = " -> ".join(op_type for _, op_type in [*cycle, cycle[0]])
+        raise _error(groups[cycle[0]][0], f"These rules are built on each other in a circle: {names}.") from None
+    return tuple(tuple(groups[key]) for key in order)
