@@ -118,7 +118,7 @@ def _scan(node: Node, inputs: Sequence[Value], run_body: RunBody, directions: Se
     infos = body.outputs[len(states) :]
     stacks: list[list[Value]] = [[] for _ in infos]
     for index in range(len(slices[0]) if slices else 0):
-        made = run_body(body, [*states, *(part[index] for part in slices)])
+        made = run_body(body, [*states, *(part[index, ...] for part in slices)])
         states = made[: len(states)]
         for stack, value in zip(stacks, made[len(states) :], strict=True):
             stack.append(value)

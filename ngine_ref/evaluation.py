@@ -55,7 +55,7 @@ def compute(
 
 
 def evaluate(node: Node, inputs: Sequence[Value], pool: WorkerPool | None = None) -> list[Value]:
-    """The outputs of a node without bodies, one entry an output slot; tensors are C-contiguous.
+    """The outputs of a node, one entry an output slot; tensors are C-contiguous.
 
     Raises:
         OperatorError: the inputs are refused.

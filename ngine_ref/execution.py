@@ -13,7 +13,7 @@ from ngine_ref.arena import Block, BlockPool
 from ngine_ref.control_flow import CONTROL_FLOW
 from ngine_ref.evaluation import compute, evaluate
 from ngine_ref.functions import Functions, expand
-from ngine_ref.graph import Graph, Node, Value
+from ngine_ref.graph import Graph, Value
 from ngine_ref.layout import Action, Layout, array_in, lay_out
 from ngine_ref.options import SessionOptions
 from ngine_ref.ordering import captures, needed, topological_order
@@ -108,8 +108,7 @@ class Executable:
 
     def _layout(self, feeds: Mapping[str, Value], requested: tuple[str, ...]) -> Layout:
         specs = {name: _spec(value) for name, value in feeds.items()}
-        described = ((name, spec and spec.shape, str(spec and spec.dtype)) for name, spec in specs.items())
-        key = requested, tuple(described)
+        key = _plan_key(requested, specs)
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
@@ -199,6 +198,13 @@ class Executable:
             if id(body) not in self._bodies:
                 self._bodies[id(body)] = Executable(body, self._environment, captured=captures(body))
             return self._bodies[id(body)]
+
+
+def _plan_key(requested: tuple[str, ...], specs: Mapping[str, TensorSpec | None]) -> _PlanKey:
+    described = (
+        (name, None, "") if spec is None else (name, spec.shape, str(spec.dtype)) for name, spec in specs.items()
+    )
+    return requested, tuple(described)
 
 
 def _frame(layout: Layout, memory: Array) -> _Frame:

@@ -6,14 +6,14 @@ operators are defined by a function that depends on the types. It is imported wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from ngine_ref.errors import OperatorError, UnknownOperatorError
-from ngine_ref.graph import Node, Value
+from ngine_ref.graph import Graph, Node, Value, ValueInfo
 
 _REFUSALS = (
     ArithmeticError,
@@ -32,7 +32,7 @@ class ReferenceOperator:
     """One node, bound to the types of its inputs.
 
     Args:
-        node: without bodies.
+        node: any but those that `control_flow.py` runs.
         inputs: values like those it will be run on.
 
     Raises:
@@ -74,7 +74,7 @@ class ReferenceOperator:
 
 
 def node_proto(node: Node) -> NodeProto:
-    """The protobuf message of a node without bodies."""
+    """The protobuf message of a node."""
     proto = NodeProto(op_type=node.op_type, domain=node.domain, name=node.name)
     proto.input.extend(node.inputs)
     proto.output.extend(node.outputs)
@@ -84,11 +84,31 @@ def node_proto(node: Node) -> NodeProto:
             value = numpy_helper.from_array(value)
         elif kind == AttributeProto.TENSORS:
             value = [numpy_helper.from_array(item) for item in value]
+        elif kind == AttributeProto.GRAPH:
+            value = _graph_proto(value)
+        elif kind == AttributeProto.GRAPHS:
+            value = [_graph_proto(item) for item in value]
         proto.attribute.append(helper.make_attribute(name, value, attr_type=kind))
     return proto
 
 
-def _opsets(node: Node) -> Mapping[str, int]:
+def _graph_proto(graph: Graph) -> GraphProto:
+    return GraphProto(
+        name=graph.name,
+        node=map(node_proto, graph.nodes),
+        input=map(_value_info, graph.inputs),
+        output=map(_value_info, graph.outputs),
+        initializer=[numpy_helper.from_array(array, name) for name, array in graph.initializers.items()],
+    )
+
+
+def _value_info(value: ValueInfo) -> ValueInfoProto:
+    if not value.type.is_tensor:
+        return ValueInfoProto(name=value.name)
+    return helper.make_tensor_value_info(value.name, value.type.element_type, value.type.shape)
+
+
+def _opsets(node: Node) -> dict[str, int]:
     return {**node.origin, node.domain: node.opset}
 
 

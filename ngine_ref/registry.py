@@ -82,8 +82,8 @@ class Kernel:
     """Where output 0 is input 0 in another shape: makes that view. Then no output buffer is needed, and `compute`
     copies, for those who asked for one."""
     strided: bool = False
-    """`compute` also fills output buffers that are not contiguous (a slice of the channels of a batch of images). A
-    plan hands out such slices of a later `Concat` only to kernels that say so; one that reshapes its output must not."""
+    """`compute` also fills output buffers that are not contiguous (some channels of a batch of images). A plan hands
+    out such slices of a later `Concat` only to kernels that say so; one that reshapes its output must not."""
 
 
 Binder = Callable[[Call], Kernel]

@@ -17,6 +17,8 @@ from ngine_ref.graph import Value, ValueType
 from ngine_ref.model import load
 from ngine_ref.options import SessionOptions
 from ngine_ref.tensors import element_dtype
+from ngine_ref.threads import blas_within
+from ngine_ref.worker_pool import WorkerPool, core_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class InferenceSession:
         self._options = options or SessionOptions()
         graph = self._graph = loaded.graph
         self._executable = Executable(graph, Environment(loaded.functions, self._options))
+        self._helpers = (core_count() if self._options.threads is None else self._options.threads) - 1
         self._required = [value for value in graph.inputs if value.name not in graph.initializers]
         self._declared = {value.name: value.type for value in graph.inputs}
         self._local = threading.local()
@@ -117,7 +120,8 @@ class InferenceSession:
                 raise FeedError(f"The model has no value {name!r} to return.")
         checked = self._checked(feeds)
         meter = Meter()
-        results = self._executable.run(checked, names, meter, None)
+        with WorkerPool(self._helpers) as pool, blas_within(pool):
+            results = self._executable.run(checked, names, meter, pool)
         self._local.report = RunReport(meter.peak, meter.moved, meter.copied, meter.steps)
         return results
 
@@ -163,7 +167,7 @@ def _checked(name: str, value: Any, kind: ValueType) -> Value:
 
 def _of_type(name: str, array: np.ndarray[Any, Any], kind: ValueType) -> np.ndarray[Any, Any]:
     expected = element_dtype(kind.element_type)
-    if expected == object and array.dtype.kind in "OUS":
+    if expected.hasobject and array.dtype.kind in "OUS":
         return array.astype(object)
     if array.dtype != expected:
         raise FeedError(f"The input {name!r} is a {kind.text}, but was fed an array of {array.dtype}.")
