@@ -38,7 +38,8 @@ def assemble(model: ModelProto, scopes: Sequence[Scope], *, digest: str, functio
     by_proto = {id(scope.proto): scope for scope in scopes}
     result.graph.CopyFrom(writer.graph(model.graph, scopes[0]))
     for function in model.functions:
-        result.functions.append(writer.function(function, by_proto[id(function)]))
+        scope = by_proto.get(id(function))
+        result.functions.append(function if scope is None else writer.function(function, scope))
     _import(result, (writer.domain_of(body) for body in bodies))
     if functions and bodies:
         result.functions.extend(body.function for body in bodies)

@@ -75,7 +75,7 @@ def fuse(
         outliner = Outliner()
         for group in chosen.groups:
             for scope in scopes:
-                if share_prefix and _joins_prefixes(group):
+                if share_prefix and joins_prefixes(group):
                     ledger.shared_prefixes += share_prefixes(scope, group, order)
                 sweep(group, scope, order, ledger, outliner)
         result, certificate = _certified(loaded.model, loaded.name, scopes, chosen.digest, functions=functions)
@@ -101,7 +101,7 @@ def fuse(
 
 def prepared_scopes(model: ModelProto, rules: RuleSet) -> list[Scope]:
     """The scopes of a model in topological order, its own fused nodes recognised."""
-    scopes = read_scopes(model)
+    scopes = read_scopes(model, opaque_domains={rule.domain for rule in rules.rules})
     for scope in scopes:
         sort_nodes(scope)
     Adopter(model, rules.rules).adopt(scopes)
@@ -161,7 +161,8 @@ def _absorb(rule: Rule, view: DataflowGraph, anchor: int, owner: FusedNode, ledg
     ledger.absorptions.append(Absorption(rule.op_type, view.nodes[anchor].label, owner.label, view.scope.title))
 
 
-def _joins_prefixes(rules: Sequence[Rule]) -> bool:
+def joins_prefixes(rules: Sequence[Rule]) -> bool:
+    """Whether the rules are anchored at a Concat of any number of inputs."""
     return any(rule.variadic is not None and rule.anchor.op_type == "Concat" for rule in rules)
 
 

@@ -242,7 +242,7 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
                 node.outputs,
                 swapped=swapped,
                 arity=_listed(node),
-                inputs=node.original_inputs,
+                inputs=_remembered_inputs(match, pattern, node),
                 axis=axis if axis is not None and axis < 0 else None,
                 domain=node.proto.domain,
                 doc_string=node.proto.doc_string,
@@ -250,6 +250,13 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
             )
         )
     return replaced
+
+
+def _remembered_inputs(match: Match, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
+    """A node's inputs by name, where a rewrite changed them or where the body has a constant in their place."""
+    if node.original_inputs is not None:
+        return node.original_inputs
+    return node.inputs if any(name in match.rule.constants for name in pattern.inputs) else None
 
 
 def _listed(node: Node) -> int | None:

@@ -6,7 +6,7 @@ which are inputs, which are constants and which come from the scope around it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -169,13 +169,17 @@ def opset_versions(imports: ModelProto | FunctionProto) -> dict[str, int]:
     return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in imports.opset_import}
 
 
-def read_scopes(model: ModelProto) -> list[Scope]:
-    """Every scope of a model: the main graph first, each scope before the bodies inside it, functions last."""
+def read_scopes(model: ModelProto, *, opaque_domains: Container[str] = ()) -> list[Scope]:
+    """Every scope of a model: the main graph first, each scope before the bodies inside it, functions last.
+
+    Functions of the domains in `opaque_domains` (normalised) are left out: their bodies are what a name means.
+    """
     scopes: list[Scope] = []
     pending = [Scope(model.graph, "", opset_versions(model))]
     pending += [
         Scope(function, f"function {function.domain}::{function.name}", opset_versions(function))
         for function in model.functions
+        if normal_domain(function.domain) not in opaque_domains
     ]
     pending.reverse()
     while pending:

@@ -1,0 +1,200 @@
+"""Un-fusing: every fused node replaced by the standard nodes of its body, with the names the original had.
+
+Inlining a function is always right; the record in a fused node's metadata only says what the nodes were called and
+how they were written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+
+from graphopt import model_io
+from graphopt.adoption import Adopter, made_up_record
+from graphopt.certificate import certify
+from graphopt.errors import CertificateError
+from graphopt.fusion import Model, Rules
+from graphopt.outlining import FusedNode
+from graphopt.record import (
+    INPUTS,
+    IR_VERSION,
+    ORIGINAL_INPUTS,
+    RULES,
+    Replaced,
+    drop_metadata,
+    metadata,
+)
+from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.scope import Scope, read_scopes
+
+
+def unfuse(model: Model, *, rules: Rules = DEFAULT_SET) -> ModelProto:
+    """The model with standard operators in place of its fused nodes, and with their node and value names.
+
+    Args:
+        model: a path, `demo:NAME`, or a model in memory; it is not changed.
+        rules: the rules that say what fused nodes without a function in the model mean.
+
+    Raises:
+        ModelError: the file cannot be read or is no valid model.
+        CertificateError: the result is not provably the same; a defect of graphopt.
+    """
+    loaded = model_io.load(model)
+    chosen = rules if isinstance(rules, RuleSet) else load_rules(rules)
+    result = ModelProto()
+    result.CopyFrom(loaded.model)
+    scopes = read_scopes(result, opaque_domains={rule.domain for rule in chosen.rules})
+    Adopter(result, chosen.rules).adopt(scopes)
+    fused = [node for scope in scopes for node in scope.nodes if isinstance(node, FusedNode)]
+    bodies = list(dict.fromkeys(node.body for node in fused))
+    for scope in reversed(scopes):  # bodies before the nodes that hold them
+        _inline_scope(scope)
+    _restore_model(result, [body.function for body in bodies])
+    proof = certify(loaded.model, result, [body.function for body in bodies])
+    if not proof.ok:
+        raise CertificateError(f"{loaded.name}: unfusing does not give back the same model: {proof.reason}.")
+    return result
+
+
+def _inline_scope(scope: Scope) -> None:
+    """Rewrite one graph or function in place."""
+    nodes: list[NodeProto] = []
+    original_inputs: list[tuple[NodeProto, Sequence[str]]] = []
+    constants: list[NodeProto] = []
+    for node in scope.nodes:
+        if isinstance(node, FusedNode):
+            for inner, replaced in inlined(node):
+                nodes.append(inner)
+                if replaced is None:
+                    constants.append(inner)
+                elif replaced.inputs is not None:
+                    original_inputs.append((inner, replaced.inputs))
+            continue
+        nodes.append(node.proto)
+        shared = metadata(node.proto).get(ORIGINAL_INPUTS)
+        if shared is not None:
+            drop_metadata(node.proto, ORIGINAL_INPUTS)
+            original_inputs.append((node.proto, json.loads(shared)))
+    known = scope.defined.union(name for node in nodes for name in node.output)
+    for node, inputs in original_inputs:
+        if known.issuperset(filter(None, inputs)):  # else another tool renamed something; what stands there is right
+            node.input[:] = inputs
+    read = {name for node in nodes for name in node.input}
+    unread = {id(node) for node in constants if node.output[0] not in read}
+    kept = [_copy(node) for node in nodes if id(node) not in unread]
+    del scope.proto.node[:]
+    scope.proto.node.extend(kept)
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def inlined(node: FusedNode) -> Iterator[tuple[NodeProto, Replaced | None]]:
+    """The standard nodes that a fused node stands for, each with its record; a constant of the body has none."""
+    function = node.body.function
+    names = dict(zip(function.input, [*node.inputs, *[""] * len(function.input)], strict=False))
+    names.update(zip(function.output, node.outputs, strict=False))
+    records = list(node.replaced)
+    if len(records) != sum(inner.op_type != "Constant" for inner in function.node):
+        records = list(made_up_record(node.proto, function))
+    places = iter(records)
+    for inner in function.node:
+        record = None if inner.op_type == "Constant" else next(places)
+        outputs = record.outputs if record is not None else [f"{node.label}/{inner.output[0]}"]
+        for name, original in zip(inner.output, outputs, strict=False):
+            names.setdefault(name, original)
+        yield _restored(inner, names, node, record), record
+
+
+def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, record: Replaced | None) -> NodeProto:
+    inputs = [names.get(name, name) for name in inner.input]
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    proto = NodeProto(op_type=inner.op_type, output=[names[name] for name in inner.output])
+    if inner.domain:
+        proto.domain = inner.domain
+    for attribute in inner.attribute:
+        if not attribute.ref_attr_name:
+            proto.attribute.append(attribute)
+        elif attribute.ref_attr_name in call.attributes:
+            given = proto.attribute.add()
+            given.CopyFrom(call.attributes[attribute.ref_attr_name])
+            given.name = attribute.name
+    if record is not None:
+        for field in ("name", "domain", "doc_string"):
+            if getattr(record, field):
+                setattr(proto, field, getattr(record, field))
+        if record.swapped:
+            inputs.reverse()
+        if record.arity is not None:
+            inputs += [""] * (record.arity - len(inputs))
+        for attribute in proto.attribute:
+            if attribute.name == "axis" and record.axis is not None:
+                attribute.i = record.axis
+        for key, value in record.metadata.items():
+            proto.metadata_props.add(key=key, value=value)
+    proto.input.extend(inputs)
+    return proto
+
+
+def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]) -> None:
+    """Remove what fusing added to the model itself, and put back what it took away."""
+    gone = {(function.domain, function.name) for function in inlined_functions}
+    kept = [_copy_function(f) for f in model.functions if (f.domain, f.name) not in gone]
+    del model.functions[:]
+    model.functions.extend(kept)
+    fused_domains = {domain for domain, _ in gone}
+    for owner in (model, *model.functions):
+        unused = fused_domains - _domains_in_use(model, owner)
+        imports = [entry for entry in owner.opset_import if entry.domain not in unused]
+        versions = [(entry.domain, entry.version) for entry in imports]
+        del owner.opset_import[:]
+        for domain, version in versions:
+            owner.opset_import.add(domain=domain, version=version)
+    remembered = metadata(model)
+    if IR_VERSION in remembered:
+        model.ir_version = int(remembered[IR_VERSION])
+    if INPUTS in remembered:
+        _restore_inputs(model.graph, json.loads(remembered[INPUTS]))
+    drop_metadata(model, RULES, IR_VERSION, INPUTS)
+
+
+def _copy_function(function: FunctionProto) -> FunctionProto:
+    copy = FunctionProto()
+    copy.CopyFrom(function)
+    return copy
+
+
+def _domains_in_use(model: ModelProto, owner: ModelProto | FunctionProto) -> set[str]:
+    """The domains of the nodes that a model or a function imports for; a model imports for its functions as well."""
+    scopes = read_scopes(model)
+    if isinstance(owner, FunctionProto):
+        scopes = [scope for scope in scopes if _root(scope).proto is owner]
+    return {node.proto.domain for scope in scopes for node in scope.nodes}
+
+
+def _root(scope: Scope) -> Scope:
+    while scope.parent is not None:
+        scope = scope.parent
+    return scope
+
+
+def _restore_inputs(graph: GraphProto, order: Sequence[str]) -> None:
+    """List initializers among the graph's inputs again, in the order they stood there."""
+    inputs = {value.name: value for value in graph.input}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    restored = []
+    for name in order:
+        if name in inputs:
+            value = ValueInfoProto()
+            value.CopyFrom(inputs[name])
+            restored.append(value)
+        elif name in tensors:
+            restored.append(helper.make_tensor_value_info(name, tensors[name].data_type, list(tensors[name].dims)))
+    del graph.input[:]
+    graph.input.extend(restored)
