@@ -12,15 +12,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngine_ref.blocked_convolution import Convolution, Epilogue
+from ngine_ref.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
+from ngine_ref.columns import Columns, Geometry
 from ngine_ref.errors import ShapeError
-from ngine_ref.registry import FUSED_DOMAIN, Binder, Call, Kernel, TensorSpec, Workspace, operator
+from ngine_ref.lanes import run_lanes
+from ngine_ref.registry import FUSED_DOMAIN, Array, Binder, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.scratch import bytes_needed, carve
 from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
 from ngine_ref.sliding_windows import place_windows
+from ngine_ref.worker_pool import core_count
 
 ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 """The attributes of Conv, which every fused operator takes as they are."""
+
+MOST_LANES = min(8, core_count())
+"""Most blocks of a convolution that are computed at the same time: each takes scratch memory of its own."""
 
 EpilogueBinder = Callable[[Call, TensorSpec], Epilogue]
 """Makes the epilogue of a call from its attributes and the inputs behind the bias, given the output it works on."""
@@ -75,36 +81,43 @@ def bind_convolution(call: Call, bind_epilogue: EpilogueBinder | None = None) ->
         ShapeError: channels, kernel, bias, attributes or the epilogue's inputs do not fit each other.
         OperatorError: an input is missing, or an element type or attribute value is not allowed.
     """
-    convolution = _geometry(call)
+    convolution = _blocks(call)
     x, w, bias = operand(call, 0), operand(call, 1), call.spec(2)
     if bias is not None and bias.shape != w.shape[:1]:
         raise ShapeError(
-            f"{call.op_type}: the bias has shape {bias.shape}, but the weights {w.shape} need {w.shape[:1]}."
+            f"{call.op_type}: the bias has shape {bias.shape}, but weights of shape {w.shape} need {w.shape[:1]}."
         )
-    spatial = convolution.windows.output[1:] if convolution.flat else convolution.windows.output
-    output = TensorSpec((x.shape[0], w.shape[0], *spatial), x.dtype)
+    output = TensorSpec(convolution.output_shape, x.dtype)
     epilogue = bind_epilogue(call, output) if bind_epilogue else None
-    packed_once = None
-    if w.value is not None:
-        packed_once = np.empty(*convolution.packed_request)
-        convolution.pack(w.value, packed_once)
-    packing_bytes = 0 if packed_once is not None else bytes_needed(convolution.packed_request)
+    columns = convolution.columns
+    weights_bytes = 0 if w.value is not None else bytes_needed(columns.weights_request)
+    packed_once = _pack(columns, w.value, np.empty(*columns.weights_request)) if w.value is not None else None
 
-    @np.errstate(all="ignore")
+    lanes = max(1, min(MOST_LANES, len(convolution.regions)))
+
     def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
-        packed = packed_once
-        if packed is None:
-            (packed,) = carve(workspace.scratch, convolution.packed_request)
-            convolution.pack(present(inputs, 1), packed)
-        memory = workspace.scratch[packing_bytes:]
-        for region in convolution.regions():
-            convolution.compute_block(region, packed, inputs, outputs[0], epilogue, memory)
+        weights = packed_once
+        if weights is None:
+            weights = _pack(columns, present(inputs, 1), carve(workspace.scratch, columns.weights_request)[0])
+        used = min(lanes, 1 + (workspace.pool.workers if workspace.pool else 0))
 
-    scratch_bytes = packing_bytes + bytes_needed(*convolution.requests(convolution.block_shape))
-    return Kernel((output,), compute, scratch_bytes=scratch_bytes, strided=True)
+        @np.errstate(all="ignore")
+        def work(lane: int) -> None:
+            memory = workspace.scratch[weights_bytes + lane * convolution.block_bytes :]
+            for region in convolution.regions[lane::used]:
+                convolution.compute_block(region, weights, inputs, outputs[0], epilogue, memory)
+
+        run_lanes(work, used, workspace.pool)
+
+    return Kernel((output,), compute, scratch_bytes=weights_bytes + lanes * convolution.block_bytes, strided=True)
 
 
-def _geometry(call: Call) -> Convolution:
+def _pack(columns: Columns, w: Array, packed: Array) -> Array:
+    columns.pack(w, packed)
+    return packed
+
+
+def _blocks(call: Call) -> BlockedConvolution:
     """Check what Conv itself says about a call, fused or not, and lay out its blocks."""
     own = {name: value for name, value in call.attributes.items() if name in ATTRIBUTES}
     check_signature(Call("Conv", call.inputs[:3], own))
@@ -123,4 +136,4 @@ def _geometry(call: Call) -> Convolution:
     if stated != kernel or 0 in kernel:
         raise ShapeError(f"{call.op_type}: kernel_shape is {list(stated)}, but the weights have shape {w.shape}.")
     windows = place_windows(call, x.shape[2:], kernel)
-    return Convolution.of(x.shape, w.shape, windows, group, x.dtype)
+    return blocked_convolution(Geometry(x.shape, w.shape, windows, group, x.dtype))
