@@ -11,82 +11,23 @@ Nothing recurses: numbering a list of nodes is a generator that hands out inner 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, ValueInfoProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto
 
 from graphopt.errors import ModelError
 from graphopt.node_reading import Dialect, Function, Record, library_of, read_nodes
-from graphopt.operation_identity import Attributes, Kind, Operation, OperationTable
+from graphopt.operation_identity import Kind, Operation, OperationTable
 from graphopt.tensor_identity import Identity, TensorTable, is_false
+from graphopt.value_scope import ABSENT, Path, Scope, Values, declared_rank
 
 Task = Generator["Task", Any, Any]
-Path = tuple[object, ...]
 
-ABSENT = 0
-"""The number of an optional input that is not there."""
 INLINED_NODES = 2_000_000
 """More nodes than this inside fused calls is no model but a bomb of nested functions."""
 OVERRIDABLE_SINCE = 4
 """The IR version from which an initializer that is listed among the inputs is only a default."""
-
-
-class Values(dict[str, int]):
-    """The numbers of a scope's values by name; what it lacks is looked up in the scopes around it."""
-
-    def __init__(self, numbering: ValueNumbering, outer: Values | None = None) -> None:
-        super().__init__({"": ABSENT})
-        self._numbering = numbering
-        self._outer = outer
-
-    def __missing__(self, name: str) -> int:
-        scope = self._outer
-        while scope is not None:
-            number = scope.get(name)
-            if number is not None:
-                return number
-            scope = scope._outer
-        return self._numbering.unmade(name)
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """A list of nodes that is being numbered, and what surrounds it."""
-
-    values: Values
-    dialect: Dialect
-    declarations: GraphProto | FunctionProto
-    """Where value_info may tell a rank."""
-    bindings: Attributes | None = None
-    level: int = 0
-    """How many bodies lie around it: their inputs are told apart by level and position."""
-    path: Path = ()
-    """Where it stands: with a value's name, this is its name in the whole model."""
-    outer_names: dict[str, Path] = field(default_factory=dict)
-    """The whole names of an inlined call's outputs."""
-    impure: bool = False
-    """Whether anything inside is numbered by name."""
-    _ranks: dict[str, int | None] | None = None
-
-    def whole_name(self, name: str) -> Path:
-        """The value's name, made unique in the model."""
-        return self.outer_names.get(name) or (*self.path, name)
-
-    def declared_rank(self, name: str) -> int | None:
-        """The rank that value_info, or the declaration of an input or output, gives a value of this scope."""
-        if self._ranks is None:
-            declared = [*self.declarations.value_info]
-            if isinstance(self.declarations, GraphProto):
-                declared += [*self.declarations.input, *self.declarations.output]
-            self._ranks = {info.name: declared_rank(info) for info in declared}
-        return self._ranks.get(name)
-
-
-def declared_rank(info: ValueInfoProto) -> int | None:
-    """The rank of a tensor whose shape is declared, else None."""
-    tensor = info.type.tensor_type
-    return len(tensor.shape.dim) if tensor.HasField("shape") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +80,7 @@ class ValueNumbering:
         library = library_of([*model.functions, *functions], self.table)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
-        scope = Scope(Values(self), dialect, graph)
+        scope = Scope(Values(self._unmade), dialect, graph)
         values = scope.values
         self._number_initializers(scope, graph)
         inputs = []
@@ -159,7 +100,7 @@ class ValueNumbering:
         head = self.expressions[number][0]
         return self.table.operations[head] if isinstance(head, int) else None
 
-    def unmade(self, name: str) -> int:
+    def _unmade(self, name: str) -> int:
         """The number of a value that nothing makes."""
         problem = f"nothing makes value {name!r}, or its nodes form a cycle"
         if problem not in self._problems:
@@ -326,7 +267,7 @@ class ValueNumbering:
     def _number_body(self, outer: Scope, graph: GraphProto, path: Path) -> Task:
         """The number of a subgraph, and whether anything in it goes by name."""
         level = outer.level + 1
-        scope = Scope(Values(self, outer.values), outer.dialect, graph, outer.bindings, level, path)
+        scope = Scope(Values(self._unmade, outer.values), outer.dialect, graph, outer.bindings, level, path)
         self._number_initializers(scope, graph)
         values = scope.values
         defaults = []
@@ -340,7 +281,7 @@ class ValueNumbering:
     def _number_function(self, function: Function) -> Task:
         """Give a function its signature: what its outputs are, in symbols for its inputs and attributes."""
         self._enter(function)
-        scope = Scope(Values(self), function.dialect, function.proto, path=function.path)
+        scope = Scope(Values(self._unmade), function.dialect, function.proto, path=function.path)
         for position, name in enumerate(function.inputs):
             scope.values[name] = self._intern(("parameter", position))
         yield self._number_nodes(scope, read_nodes(function.proto.node, function.dialect, None))
@@ -361,7 +302,7 @@ class ValueNumbering:
             inner: outer.whole_name(name) for inner, name in zip(function.outputs, record[2], strict=False) if name
         }
         path = (*outer.whole_name(record[2][0]), "inside")
-        scope = Scope(Values(self), function.dialect, function.proto, bindings, outer.level, path, names)
+        scope = Scope(Values(self._unmade), function.dialect, function.proto, bindings, outer.level, path, names)
         for position, name in enumerate(function.inputs):
             scope.values[name] = operands[position] if position < len(operands) else ABSENT
         yield self._number_nodes(scope, records)

@@ -1,0 +1,73 @@
+"""What surrounds a list of nodes while it is numbered: the values it sees, what its operators mean, where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from onnx import FunctionProto, GraphProto, ValueInfoProto
+
+from graphopt.node_reading import Dialect
+from graphopt.operation_identity import Attributes
+
+Path = tuple[object, ...]
+
+ABSENT = 0
+"""The number of an optional input that is not there."""
+
+
+class Values(dict[str, int]):
+    """The numbers of a scope's values by name; what it lacks is looked up in the scopes around it."""
+
+    def __init__(self, unmade: Callable[[str], int], outer: Values | None = None) -> None:
+        super().__init__({"": ABSENT})
+        self._unmade = unmade
+        self._outer = outer
+
+    def __missing__(self, name: str) -> int:
+        scope = self._outer
+        while scope is not None:
+            number = scope.get(name)
+            if number is not None:
+                return number
+            scope = scope._outer
+        return self._unmade(name)
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A list of nodes that is being numbered, and what surrounds it."""
+
+    values: Values
+    dialect: Dialect
+    declarations: GraphProto | FunctionProto
+    """Where value_info may tell a rank."""
+    bindings: Attributes | None = None
+    level: int = 0
+    """How many bodies lie around it: their inputs are told apart by level and position."""
+    path: Path = ()
+    """Where it stands: with a value's name, this is its name in the whole model."""
+    outer_names: dict[str, Path] = field(default_factory=dict)
+    """The whole names of an inlined call's outputs."""
+    impure: bool = False
+    """Whether anything inside is numbered by name."""
+    _ranks: dict[str, int | None] | None = None
+
+    def whole_name(self, name: str) -> Path:
+        """The value's name, made unique in the model."""
+        return self.outer_names.get(name) or (*self.path, name)
+
+    def declared_rank(self, name: str) -> int | None:
+        """The rank that value_info, or the declaration of an input or output, gives a value of this scope."""
+        if self._ranks is None:
+            declared = [*self.declarations.value_info]
+            if isinstance(self.declarations, GraphProto):
+                declared += [*self.declarations.input, *self.declarations.output]
+            self._ranks = {info.name: declared_rank(info) for info in declared}
+        return self._ranks.get(name)
+
+
+def declared_rank(info: ValueInfoProto) -> int | None:
+    """The rank of a tensor whose shape is declared, else None."""
+    tensor = info.type.tensor_type
+    return len(tensor.shape.dim) if tensor.HasField("shape") else None
