@@ -134,7 +134,10 @@ def check_save(
         SaveError: it cannot be saved there, or not without external data.
         ModelError: a data file that should come along is not there.
     """
-    _plan(model, output, source, save_as_external_data)
+    try:
+        _plan(model, output, source, save_as_external_data)
+    except OSError as error:
+        raise _unwritable(output, error) from error
 
 
 def save(
@@ -159,18 +162,19 @@ def save(
         save_as_external_data: put the weights into one data file, named as `output` with `.data` behind.
         external_data_threshold: the bytes from which an initializer goes there; what is external already goes in any
             case.
-        link_weights: take data files along as hard links, which needs no room and no time.
+        link_weights: take data files along as hard links, which needs no room and no time. onnxruntime reads them;
+            `onnx.load` refuses data with several links, of this model and of its source.
         on_progress: called with the bytes of weights written and to write, as they are copied.
 
     Raises:
         SaveError: it cannot be written; everything is as it was before.
         ModelError: a data file is not there.
     """
-    plan = _plan(model, output, source, save_as_external_data)
-    if plan.output is None:
-        _write_standard_output(_serialized(model, "standard output"))
-        return
     try:
+        plan = _plan(model, output, source, save_as_external_data)
+        if plan.output is None:
+            _write_standard_output(_serialized(model, "standard output"))
+            return
         with NewFiles() as files:
             bring(plan.bring, files, link=link_weights, on_progress=on_progress)
             if plan.pack_into is not None:
@@ -182,11 +186,14 @@ def save(
                     threshold=external_data_threshold,
                     on_progress=on_progress,
                 )
-            data = _serialized(model, plan.output.name)
-            files.open(plan.output).write(data)
+            files.open(plan.output).write(_serialized(model, plan.output.name))
             files.commit()
     except OSError as error:
-        raise SaveError(f"{os.fspath(output)}: cannot be written: {error.strerror or error}.") from error
+        raise _unwritable(output, error) from error
+
+
+def _unwritable(output: str | os.PathLike[str], error: OSError) -> SaveError:
+    return SaveError(f"{os.fspath(output)}: cannot be written: {error.strerror or error}.")
 
 
 def _plan(
@@ -266,8 +273,5 @@ def _serialized(model: ModelProto, name: str) -> bytes:
 
 
 def _write_standard_output(data: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        raise SaveError(f"Standard output cannot be written: {error.strerror}.") from error
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
