@@ -76,3 +76,9 @@ def is_narrow_float(dtype: DType) -> bool:
 def wide(dtype: DType) -> DType:
     """The dtype to compute in where several roundings would add up: float32 for the narrow floats, else itself."""
     return np.dtype(np.float32) if is_narrow_float(dtype) else dtype
+
+
+@cache
+def largest(dtype: DType) -> float:
+    """The largest finite number of a floating-point dtype; the lowest is its negative."""
+    return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]

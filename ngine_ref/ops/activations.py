@@ -13,6 +13,7 @@ import numpy as np
 
 from ngine_ref.blocks import apply_in_blocks, blocks
 from ngine_ref.broadcasting import check_unidirectional
+from ngine_ref.dtypes import DType, is_floating, largest
 from ngine_ref.errors import ShapeError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, operand, present
@@ -166,7 +167,7 @@ def bind_clip(call: Call) -> Kernel:
     """Clip-11, -12, -13: `y = min(max(x, min), max)`; hence `max` wins where the bounds cross, and NaN stays NaN.
 
     Input of any shape and numeric dtype; the optional inputs `min` and `max` are scalars of that dtype, and an absent
-    one bounds nothing. The output is like the input.
+    one is the lowest or largest finite number, so that it bounds infinity. The output is like the input.
 
     Raises:
         ShapeError: a bound has more than one element.
@@ -178,21 +179,28 @@ def bind_clip(call: Call) -> Kernel:
         if bound is not None and bound.shape not in ((), (1,)):
             raise ShapeError(f"Clip needs a scalar as its {name}, got the shape {bound.shape}.")
 
+    limits = _default_bounds(x.dtype)
+
     def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
-        bounds = [None if bound is None else bound.reshape(()) for bound in inputs[1:]]
-        low, high = (*bounds, None, None)[:2]
+        given = (*inputs[1:], None, None)
+        low, high = (limit if bound is None else bound.reshape(()) for bound, limit in zip(given, limits, strict=False))
         clip_into(present(inputs, 0), low, high, outputs[0])
 
     return Kernel((TensorSpec(x.shape, x.dtype),), compute, in_place=(0,), strided=True)
 
 
+def _default_bounds(dtype: DType) -> tuple[Array | None, Array | None]:
+    if not is_floating(dtype):
+        return None, None
+    return np.asarray(-largest(dtype), dtype), np.asarray(largest(dtype), dtype)
+
+
 @operator("Clip", since=1)
 def bind_clip_by_attributes(call: Call) -> Kernel:
-    """Clip-1, -6: as Clip-11, with the bounds in the attributes `min` and `max`; an absent one bounds nothing."""
+    """Clip-1, -6: as Clip-11, with the bounds in the attributes `min` and `max`, by default float32's limits."""
     check_signature(call)
     dtype = operand(call, 0).dtype
-    low, high = (
-        np.asarray(float_attribute(call, name, 0.0), dtype) if name in call.attributes else None
-        for name in ("min", "max")
-    )
+    limit = largest(np.dtype(np.float32))
+    with np.errstate(over="ignore"):  # they become infinite in float16
+        low, high = (np.asarray(float_attribute(call, name, v), dtype) for name, v in (("min", -limit), ("max", limit)))
     return unary_kernel(call, lambda x, out: clip_into(x, low, high, out))

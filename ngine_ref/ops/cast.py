@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from ngine_ref.dtypes import DType, dtype_of, is_floating, is_narrow_float, is_text, type_name, wide
+from ngine_ref.dtypes import DType, dtype_of, is_floating, is_narrow_float, is_text, largest, type_name, wide
 from ngine_ref.errors import OperatorError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
@@ -107,7 +107,7 @@ def _copy(x: Array, out: Array) -> None:
 def _saturate(x: Array, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
     beyond = ~np.isfinite(out) & ~np.isnan(x)
-    limit = np.float32(ml_dtypes.finfo(out.dtype).max)  # type: ignore[no-untyped-call]
+    limit = np.float32(largest(out.dtype))
     out[beyond] = np.where(np.signbit(x[beyond]), -limit, limit).astype(out.dtype)
 
 

@@ -82,16 +82,16 @@ def check_node_case(case: NodeCase) -> None:
         assert_same(actual, expected, rtol=case.rtol, atol=case.atol)
 
 
-def assert_same(actual: Array, expected: Array, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+def assert_same(actual: Array, expected: Array, *, rtol: float = 0.0, atol: float = 0.0, what: str = "") -> None:
     """Same dtype (strings of any width are one), same shape, and values within the tolerance; NaN equals NaN."""
-    assert actual.shape == expected.shape
+    assert actual.shape == expected.shape, what
     if expected.dtype.kind in "OUST":
-        assert actual.dtype == object
-        assert actual.tolist() == expected.tolist()
+        assert actual.dtype == object, what
+        assert actual.tolist() == expected.tolist(), what
         return
-    assert actual.dtype == expected.dtype
+    assert actual.dtype == expected.dtype, what
     if expected.dtype.kind in "biu":
-        np.testing.assert_array_equal(actual, expected)
+        np.testing.assert_array_equal(actual, expected, what)
     else:
         wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-        np.testing.assert_allclose(actual.astype(wide), expected.astype(wide), rtol=rtol, atol=atol)
+        np.testing.assert_allclose(actual.astype(wide), expected.astype(wide), rtol=rtol, atol=atol, err_msg=what)

@@ -1,0 +1,170 @@
+"""Relu, LeakyRelu, PRelu, Sigmoid and Clip."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.node_cases import assert_same
+from support.one_node import check_against_onnxruntime
+from support.strategies import FLOATS, arrays, broadcastable, shapes
+
+import ngine_ref.ops  # noqa: F401
+from ngine_ref.blocks import BLOCK
+from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.ops.activations import leaky_relu_into, prelu_into
+from ngine_ref.registry import Array, get
+
+ODD = np.array([-np.inf, -2.0, -0.0, 0.0, 3.0, np.inf, np.nan])
+
+
+def sloped(x: Array, slope: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(x < 0, slope * x, x)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), shapes, st.sampled_from((*FLOATS, np.int8, np.int32)))
+def test_relu_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], dtype: type[np.generic]):
+    check_against_onnxruntime("Relu", [data.draw(arrays(shape, dtype))])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), shapes, st.sampled_from((-2.0, -0.3, 0.2, 1.0, 1.5)), st.sampled_from((6, 16, 21)))
+def test_leaky_relu_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], alpha: float, opset: int):
+    check_against_onnxruntime("LeakyRelu", [data.draw(arrays(shape, np.float32))], {"alpha": alpha}, opset=opset)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from((9, 16)))
+def test_prelu_against_onnxruntime(data: st.DataObject, opset: int):
+    x, slope = data.draw(broadcastable(2))
+    x = np.broadcast_shapes(x, slope)
+    values = [data.draw(arrays(x, np.float32)), data.draw(arrays(slope, np.float32, special=False))]
+    check_against_onnxruntime("PRelu", values, opset=opset)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), shapes, st.sampled_from((np.float32, np.float64)))
+def test_sigmoid_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], dtype: type[np.generic]):
+    # onnxruntime's own float32 Sigmoid is only that good below -10; ours is judged against math.exp further down.
+    check_against_onnxruntime("Sigmoid", [data.draw(arrays(shape, dtype))], rtol=2e-6, atol=5e-7)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data(), shapes, st.sampled_from((*FLOATS, np.int8, np.int32, np.uint64)), st.booleans(), st.booleans())
+def test_clip_against_onnxruntime(data, shape, dtype, has_low, has_high):
+    bounds = [data.draw(arrays((), dtype, special=False)) if given else None for given in (has_low, has_high)]
+    check_against_onnxruntime("Clip", [data.draw(arrays(shape, dtype)), *bounds])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("slope", [0.0, 0.25, 1.0, 2.0, -0.5, -3.0])
+def test_odd_numbers_through_every_slope(dtype, slope: float):
+    x = ODD.astype(dtype)
+    expected = sloped(x, np.asarray(slope, dtype)).astype(dtype)
+    assert_same(get("LeakyRelu")([x], {"alpha": slope})[0], expected)
+    assert_same(get("PRelu")([x, np.asarray([slope], dtype)])[0], expected)
+
+
+def test_infinite_and_missing_slopes_leave_what_is_not_negative():
+    assert get("PRelu")([np.float32([0, 2, -1]), np.float32([np.inf])])[0].tolist() == [0, 2, -np.inf]
+    assert get("PRelu")([np.float32([0, 2]), np.float32([np.nan])])[0].tolist() == [0, 2]
+
+
+def test_integer_slopes_wrap():
+    assert get("PRelu")([np.int32([-(2**30), 5]), np.int32([3])])[0].tolist() == [2**30, 5]
+    assert get("PRelu")([np.int64([-7, 5]), np.int64([-2])])[0].tolist() == [14, 5]
+    assert get("PRelu")([np.uint32([7]), np.uint32([2])])[0].tolist() == [7]
+
+
+def test_slopes_on_both_sides_of_one_in_one_tensor():
+    x = np.float32([[-1, 2], [-3, 4]])
+    assert get("PRelu")([x, np.float32([[3.0], [-0.5]])])[0].tolist() == [[-3, 2], [1.5, 4]]
+
+
+def test_alpha_is_rounded_as_a_model_stores_it():
+    assert get("LeakyRelu")([np.float64([-1.0])], {"alpha": 0.1})[0][0] == -float(np.float32(0.1))
+    assert get("LeakyRelu")([np.float64([-1.0])])[0][0] == -float(np.float32(0.01))
+    assert get("LeakyRelu")([np.float16([-3.0])], {"alpha": 0.2})[0][0] == np.float16(0.2) * np.float16(-3.0)
+
+
+@pytest.mark.parametrize("slope", [0.2, -0.7, 1.5])
+def test_large_arrays_are_covered_once_in_place_and_elsewhere(slope: float):
+    x = np.random.default_rng(1).normal(size=(2, 5, 97, 61)).astype(np.float32)
+    assert x.size > 2 * BLOCK
+    expected = sloped(x, np.float32(slope))
+    out = np.empty_like(x)
+    leaky_relu_into(x, slope, out)
+    assert_same(out, expected)
+    joint = np.zeros((2, 9, 97, 61), np.float32)
+    leaky_relu_into(x, slope, joint[:, 4:])
+    assert_same(joint[:, 4:], expected)
+    assert not joint[:, :4].any()
+    leaky_relu_into(x, slope, x)
+    assert_same(x, expected)
+
+
+def test_slopes_per_channel_go_with_their_blocks():
+    x = np.random.default_rng(2).normal(size=(2, 7, 90, 80)).astype(np.float32)
+    slope = np.linspace(-1, 2, 7, dtype=np.float32).reshape(7, 1, 1)
+    out = np.empty_like(x)
+    prelu_into(x, slope, out)
+    assert_same(out, sloped(x, slope))
+
+
+def test_a_slope_that_would_grow_its_input_is_refused():
+    with pytest.raises(ShapeError, match=r"slope of shape \(3,\) to \(1, 3, 1, 1\)"):
+        get("PRelu")([np.zeros((1, 3, 1, 1), np.float32), np.zeros(3, np.float32)])
+    with pytest.raises(ShapeError, match="without growing it"):
+        get("PRelu")([np.zeros(3, np.float32), np.zeros((1, 3), np.float32)])
+
+
+def test_prelu_before_opset_7_has_slopes_per_channel():
+    x = -np.ones((1, 2, 3), np.float32)
+    assert get("PRelu")([x, np.float32([2, 3])], opset=6)[0].tolist() == [[[-2] * 3, [-3] * 3]]
+    assert get("PRelu")([x, np.float32([2])], opset=6)[0].tolist() == [[[-2] * 3] * 2]
+    with pytest.raises(ShapeError, match="one a channel"):
+        get("PRelu")([x, np.float32([1, 2, 3])], opset=6)
+
+
+def test_sigmoid_is_the_true_function_at_both_ends():
+    x = np.array([-100.0, -88.75, -20.0, 0.0, 20.0, 100.0, np.inf, -np.inf])
+    exact = np.array([math.exp(v) / (1 + math.exp(v)) if v < 0 else 1 / (1 + math.exp(-v)) for v in x])
+    assert_same(get("Sigmoid")([x])[0], exact, rtol=1e-15)
+    # Below the smallest normal float32, neighbours are 1.4e-45 apart.
+    assert_same(get("Sigmoid")([x.astype(np.float32)])[0], exact.astype(np.float32), rtol=3e-7, atol=3e-45)
+    assert get("Sigmoid")([np.float64([-740.0])])[0][0] == pytest.approx(math.exp(-740.0), rel=1e-2)
+    assert np.isnan(get("Sigmoid")([np.float32([np.nan])])[0][0])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_sigmoid_of_narrow_floats_is_rounded_once(dtype):
+    x = np.linspace(-12, 12, 333).astype(dtype)
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert_same(get("Sigmoid")([x])[0], exact.astype(np.float32).astype(dtype))
+
+
+def test_clip_with_crossed_absent_and_odd_bounds():
+    x = np.float32([-5, 0, 5, np.nan, np.inf])
+    assert get("Clip")([x, np.float32(2), np.float32(1)])[0].tolist()[:3] == [1, 1, 1]
+    largest = np.finfo(np.float32).max
+    assert_same(get("Clip")([x])[0], np.float32([-5, 0, 5, np.nan, largest]))
+    assert_same(get("Clip")([-x, None, np.float32(1)])[0], np.float32([1, 0, -5, np.nan, -largest]))
+    assert_same(get("Clip")([x, np.float32([0])])[0], np.float32([0, 0, 5, np.nan, largest]))
+    assert_same(get("Clip")([np.int32([-5, 5]), np.int32(0)])[0], np.int32([0, 5]))
+    with pytest.raises(ShapeError, match=r"scalar as its max, got the shape \(2,\)"):
+        get("Clip")([x, None, np.zeros(2, np.float32)])
+
+
+def test_clip_by_attributes():
+    x = np.float32([-5, 0.5, 5])
+    assert get("Clip")([x], {"min": 0.0, "max": 1.0}, opset=6)[0].tolist() == [0, 0.5, 1]
+    assert get("Clip")([x], {"max": 1.0}, opset=6)[0].tolist() == [-5, 0.5, 1]
+    assert get("Clip")([x], opset=10)[0].tolist() == x.tolist()
+    with pytest.raises(OperatorError, match="at most 1 inputs"):
+        get("Clip")([x, np.float32(0)], opset=6)
+    with pytest.raises(OperatorError, match="Clip-13 has no attribute 'max'"):
+        get("Clip")([x], {"max": 1.0})
