@@ -11,6 +11,7 @@ from ngine_ref import registry
 from ngine_ref.errors import OperatorError
 from ngine_ref.fallback import ReferenceOperator
 from ngine_ref.graph import Node, Value
+from ngine_ref.optionals import OPTIONALS
 from ngine_ref.registry import Array, Call, Kernel, Operator, TensorSpec, Workspace, aligned_bytes
 from ngine_ref.worker_pool import WorkerPool
 
@@ -61,6 +62,8 @@ def evaluate(node: Node, inputs: Sequence[Value], pool: WorkerPool | None = None
         OperatorError: the inputs are refused.
         UnknownOperatorError: nothing computes this operator.
     """
+    if node.op_type in OPTIONALS and not node.domain:
+        return OPTIONALS[node.op_type](node, inputs)
     operator = kernel_operator(node)
     if operator is None:
         return [_contiguous(value) for value in ReferenceOperator(node, inputs)(inputs)]

@@ -7,6 +7,7 @@ operators are defined by a function that depends on the types. It is imported wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,10 @@ _REFUSALS = (
 """What onnx's implementations raise when they do not accept their inputs."""
 
 
+_SUCCESSORS = {"Scatter": ("ScatterElements", 11)}
+"""Operators that only live on under another name, with the opset it has there."""
+
+
 class ReferenceOperator:
     """One node, bound to the types of its inputs.
 
@@ -42,6 +47,9 @@ class ReferenceOperator:
     def __init__(self, node: Node, inputs: Sequence[Value]) -> None:
         from onnx.reference import ReferenceEvaluator
 
+        if not node.domain and node.op_type in _SUCCESSORS:
+            op_type, opset = _SUCCESSORS[node.op_type]
+            node = replace(node, op_type=op_type, opset=opset)
         self._node = node
         graph = GraphProto(name="one node", node=[node_proto(node)])
         for name, value in zip(node.inputs, inputs, strict=True):
@@ -121,4 +129,7 @@ def _type_of(value: Value) -> TypeProto | None:
 
 
 def _as_value(result: Any) -> Value:
-    return result if result is None or isinstance(result, list | dict) else np.asarray(result)
+    if result is None or isinstance(result, list | dict):
+        return result
+    array = np.asarray(result)
+    return array.astype(object) if array.dtype.kind in "US" else array
