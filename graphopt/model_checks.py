@@ -14,7 +14,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, SparseTensorProto, TensorProto
 
 from graphopt.errors import ModelError
-from graphopt.model_walk import GraphPlace, iterate_places, node_title, sparse_tensors_of, tensors_of
+from graphopt.model_walk import GraphPlace, function_title, iterate_places, node_title, sparse_tensors_of, tensors_of
 from graphopt.tensor_size import element_count, tensor_size
 
 _STANDARD = ("", "ai.onnx")
@@ -65,13 +65,11 @@ def _check_header(model: ModelProto, name: str) -> None:
             f"{name}: the model has no opset import for ONNX's own operators, so their meaning is not known; "
             "export it again, or add the import with onnx.helper.make_opsetid."
         )
-    functions = Counter((function.domain, function.name, function.overload) for function in model.functions)
-    for (domain, function, overload), count in functions.items():
+    for title, count in Counter(map(function_title, model.functions)).items():
         if count > 1:
-            title = f"{domain}::{function}" + (f" (overload {overload!r})" if overload else "")
-            raise ModelError(f"{name}: the model defines the function '{title}' {count} times; keep one of them.")
-    for local in model.functions:
-        _imports(local, f"{name}: function '{local.domain}::{local.name}'")
+            raise ModelError(f"{name}: the model defines the function {title} {count} times; keep one of them.")
+    for function in model.functions:
+        _imports(function, f"{name}: function {function_title(function)}")
 
 
 def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:

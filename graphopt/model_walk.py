@@ -42,7 +42,18 @@ class GraphPlace:
 def node_title(node: NodeProto) -> str:
     """How messages call a node: by its operator, and its name or else its first output."""
     label = node.name or next(filter(None, node.output), "")
-    return f"{node.op_type} {label!r}" if label else f"{node.op_type} (unnamed)"
+    return f"{_word(node.op_type)} {label!r}" if label else f"{_word(node.op_type)} (unnamed)"
+
+
+def function_title(function: FunctionProto) -> str:
+    """How messages call a function: by its domain and name, and its overload where it has one."""
+    overload = f", overload {function.overload!r}" if function.overload else ""
+    return f"'{_word(function.domain)}::{_word(function.name)}'{overload}"
+
+
+def _word(text: str) -> str:
+    """Text as it stands, unless it would break a sentence: names in a file may hold line breaks."""
+    return text if isinstance(text, str) and text.isprintable() else repr(text)
 
 
 @lru_cache(maxsize=4096)
@@ -67,7 +78,7 @@ def iterate_places(model: ModelProto) -> Iterator[GraphPlace]:
     main = _place(model.graph, None, "the graph")
     yield from _with_bodies(main)
     for function in model.functions:
-        yield from _with_bodies(_place(function, None, f"function '{function.domain}::{function.name}'"))
+        yield from _with_bodies(_place(function, None, f"function {function_title(function)}"))
     for step in model.training_info:
         yield from _with_bodies(_place(step.initialization, main, "a training initialization"))
         yield from _with_bodies(_place(step.algorithm, main, "a training algorithm"))
@@ -79,7 +90,7 @@ def _with_bodies(root: GraphPlace) -> Iterator[GraphPlace]:
         place = pending.pop()
         yield place
         bodies = [
-            _place(body, place, f"the {attribute.name} of {node_title(node)}")
+            _place(body, place, f"the {_word(attribute.name)} of {node_title(node)}")
             for node in place.holders
             for attribute in node.attribute
             for body in _graphs_in(attribute)

@@ -7,12 +7,13 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, parser
 
-from graphopt import atomic_files, model_io
+from graphopt import atomic_files, demo_models, model_io
 from graphopt.atomic_files import check_destination
 from graphopt.errors import ModelError, SaveError, UsageError
 from graphopt.model_io import load, save
@@ -200,7 +201,7 @@ def test_a_killed_save_leaves_the_old_file_intact(tmp_path: Path) -> None:
     program = f"""
 import os, sys, time
 from onnx import parser
-from graphopt import atomic_files, model_io
+from graphopt import atomic_files, demo_models, model_io
 def stuck(descriptor):
     print("writing", flush=True)
     time.sleep(60)
@@ -235,3 +236,25 @@ def test_a_check_before_the_work_writes_nothing(tmp_path: Path, model: ModelProt
     path.write_bytes(b"old")
     model_io.check_save(model, path)
     assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_bytes_end_in_a_sentence_or_pass(tmp_path: Path, seed: int) -> None:
+    body = helper.make_graph([helper.make_node("Neg", ["x"], ["o"])], "b", [], [onnx.ValueInfoProto(name="o")])
+    model = demo_models.srvgg(features=2, convolutions=1)
+    model.graph.node.append(helper.make_node("If", ["input"], ["y"], then_branch=body, else_branch=body))
+    data = model.SerializeToString()
+    random = Random(seed)
+    path = tmp_path / "m.onnx"
+    sentences = []
+    for _ in range(250):
+        damaged = bytearray(data)
+        for _ in range(random.randint(1, 4)):
+            damaged[random.randrange(len(data))] = random.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            load(path)
+        except ModelError as error:
+            sentences.append(str(error))
+    assert len(sentences) > 50
+    assert not any("\n" in sentence for sentence in sentences)
