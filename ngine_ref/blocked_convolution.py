@@ -100,15 +100,17 @@ class BlockedConvolution:
         assert x is not None, "the input of a convolution is never absent"
         geometry = self.geometry
         image = self._spread(x)[batch.start].reshape(geometry.group, geometry.w[1], *geometry.x[2:])
-        sums = self.columns.multiply(image, spatial, weights, arrays)
-        finished = values.reshape(sums.shape)
+        sums = self.columns.multiply(image, spatial, weights, arrays).reshape(values.shape)
+        place = self._spread(out)[(batch.start, slice(None), *spatial)]
+        finished = values if epilogue else place
         if bias is None:
             finished[...] = sums
         else:
-            np.add(sums, bias.astype(sums.dtype, copy=False)[:, None, None], out=finished, casting="unsafe")
+            per_filter = bias.astype(sums.dtype, copy=False).reshape(-1, *(1 for _ in shape))
+            np.add(sums, per_filter, out=finished, casting="unsafe")
         if epilogue:
             epilogue(Block(values, region, operands, self.flat))
-        self._spread(out)[(batch.start, slice(None), *spatial)] = values
+            place[...] = values
 
     @cached_property
     def _block_shape(self) -> tuple[int, ...]:
