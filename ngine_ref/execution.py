@@ -97,7 +97,7 @@ class Executable:
             pool: helper threads.
         """
         feeds = {name: _contiguous(value, meter) for name, value in feeds.items()}
-        layout = self._layout(feeds, tuple(requested))
+        layout = self.layout(feeds, tuple(requested))
         block = self._environment.blocks.take(layout.arena_bytes)
         meter.hold(layout.arena_bytes)
         try:
@@ -106,7 +106,7 @@ class Executable:
             meter.drop(layout.arena_bytes)
             self._environment.blocks.give_back(block)
 
-    def _layout(self, feeds: Mapping[str, Value], requested: tuple[str, ...]) -> Layout:
+    def layout(self, feeds: Mapping[str, Value], requested: tuple[str, ...]) -> Layout:
         specs = {name: _spec(value) for name, value in feeds.items()}
         key = _plan_key(requested, specs)
         with self._lock:

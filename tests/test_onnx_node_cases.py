@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import warnings
 from functools import cache
@@ -18,10 +19,13 @@ from support.node_cases import assert_same
 
 from ngine_ref import InferenceSession
 
-OWN_OPERATORS = """
+OWN_OPERATORS = re.findall(
+    r"\w+",
+    """
     Add AveragePool BatchNormalization Cast Clip Concat Conv DepthToSpace Dropout Equal Flatten Gemm GlobalAveragePool
     LeakyRelu Mul PRelu ReduceMean Relu Reshape Resize Sigmoid Squeeze Sub Transpose Unsqueeze
-""".split()
+    """,
+)
 
 RANDOM = "expects the random numbers of one generator, which ONNX does not prescribe"
 UNREPRODUCIBLE = {
