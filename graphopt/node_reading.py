@@ -15,10 +15,12 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorS
 from graphopt.operation_identity import Attributes, Operation, OperationTable, is_fused_domain, may_hold_graphs
 
 Bodies = tuple[tuple[str, GraphProto], ...]
-Record = tuple[Operation, tuple[str, ...], tuple[str, ...], Bodies, "Function | None"]
+Record = tuple[Operation, list[str], list[str], Bodies, "Function | None"]
 """Operation, names read, names made, subgraphs by attribute name, the function it calls."""
 Library = Mapping[tuple[str, str], Mapping[str, "Function"]]
 """Functions by domain and name, then by overload."""
+
+_serialize = AttributeProto.SerializePartialToString
 
 
 def standard_name(domain: str) -> str:
@@ -91,14 +93,14 @@ class Dialect:
         """One node as a record; `bindings` as in `OperationTable.attributes`."""
         op_type, domain = proto.op_type, proto.domain
         operator = self._operators.get((domain, op_type)) or self._operator(domain, op_type)
-        inputs, outputs, attributes = tuple(proto.input), tuple(proto.output), proto.attribute
+        inputs, outputs, attributes = proto.input[:], proto.output[:], proto.attribute
         function = operator.overloads.get(proto.overload) if operator.overloads else None
         bodies = tuple(sorted(_bodies(proto), key=itemgetter(0))) if operator.may_hold_graphs else ()
         if bodies or bindings is not None or op_type == "Constant":
             name = outputs[0] if outputs else ""
             found = self.operations.attributes(attributes, bindings, name)
             return (self._operation(operator, function, found, outputs), inputs, outputs, bodies, function)
-        key = (len(outputs), *[attribute.SerializePartialToString() for attribute in attributes])
+        key = (len(outputs), *map(_serialize, attributes))
         operation = operator.known.get(key)
         if operation is None:
             found = self.operations.attributes(attributes, None, "")
@@ -106,7 +108,7 @@ class Dialect:
         return (operation, inputs, outputs, bodies, function)
 
     def _operation(
-        self, operator: _Operator, function: Function | None, attributes: Attributes, outputs: tuple[str, ...]
+        self, operator: _Operator, function: Function | None, attributes: Attributes, outputs: Sequence[str]
     ) -> Operation:
         if function is not None:
             return self.operations.call(operator.domain, operator.op_type, attributes, len(outputs))

@@ -132,19 +132,13 @@ class ValueNumbering:
 
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
         for tensor in graph.initializer:
-            name = tensor.name
-            self._name(scope, name, self._constant(self.tensors.identity(tensor, name)))
+            scope.values[tensor.name] = self._constant(self.tensors.identity(tensor, tensor.name))
         for sparse in graph.sparse_initializer:
-            self._name(scope, sparse.values.name, self._constant(self.tensors.sparse_identity(sparse)))
-
-    def _name(self, scope: Scope, name: str, number: int) -> None:
-        if name:
-            if name in scope.values:
-                self._problems.append(f"value {name!r} is made twice")
-            scope.values[name] = number
+            scope.values[sparse.values.name] = self._constant(self.tensors.sparse_identity(sparse))
 
     def _number_nodes(self, scope: Scope, records: Sequence[Record]) -> Task:
         values = scope.values
+        values[""] = ABSENT  # whatever a broken model may have called so
         for record in records:
             _, inputs, outputs, bodies, function = record
             operands = [values[name] for name in inputs]
@@ -152,13 +146,14 @@ class ValueNumbering:
                 operands.pop()
             if bodies or function is not None:
                 results = yield self._number_compound(scope, record, operands)
-            elif len(outputs) == 1:
-                self._name(scope, outputs[0], self._number_node(scope, record, operands))
-                continue
             else:
-                results = self._results(self._number_node(scope, record, operands), outputs)
+                number = self._number_node(scope, record, operands)
+                results = [number] if len(outputs) == 1 else self._results(number, outputs)
             for name, number in zip(outputs, results, strict=False):
-                self._name(scope, name, number)
+                if name:
+                    if name in values:
+                        self._problems.append(f"value {name!r} is made twice")
+                    values[name] = number
 
     def _results(self, number: int, outputs: Sequence[str]) -> list[int]:
         """The numbers of all outputs of a node, the first of which has that number."""
@@ -298,11 +293,10 @@ class ValueNumbering:
         self._inlined += len(records)
         if self._inlined > INLINED_NODES:
             raise ModelError(f"The fused functions of the model stand for more than {INLINED_NODES:,} nodes.")
-        names = {
-            inner: outer.whole_name(name) for inner, name in zip(function.outputs, record[2], strict=False) if name
-        }
-        path = (*outer.whole_name(record[2][0]), "inside")
-        scope = Scope(Values(self._unmade), function.dialect, function.proto, bindings, outer.level, path, names)
+        renamed = dict(zip(function.outputs, record[2], strict=False))
+        scope = Scope(
+            Values(self._unmade), function.dialect, function.proto, bindings, outer.level, caller=outer, renamed=renamed
+        )
         for position, name in enumerate(function.inputs):
             scope.values[name] = operands[position] if position < len(operands) else ABSENT
         yield self._number_nodes(scope, records)

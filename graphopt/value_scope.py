@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from onnx import FunctionProto, GraphProto, ValueInfoProto
@@ -47,15 +47,26 @@ class Scope:
     """How many bodies lie around it: their inputs are told apart by level and position."""
     path: Path = ()
     """Where it stands: with a value's name, this is its name in the whole model."""
-    outer_names: dict[str, Path] = field(default_factory=dict)
-    """The whole names of an inlined call's outputs."""
+    caller: Scope | None = None
+    """Of an inlined call: the scope of the call; the call's values go by the names they have there."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Of an inlined call: the names of its outputs there, by their names here."""
     impure: bool = False
     """Whether anything inside is numbered by name."""
     _ranks: dict[str, int | None] | None = None
 
     def whole_name(self, name: str) -> Path:
-        """The value's name, made unique in the model."""
-        return self.outer_names.get(name) or (*self.path, name)
+        """The value's name, made unique in the model. Inside a call it begins with the call's first output."""
+        scope = self
+        inner: Path = ()
+        while scope.caller is not None:
+            if not scope.renamed.get(name):
+                inner = ("inside", name, *inner)
+                name = next(iter(scope.renamed.values()), "")
+            else:
+                name = scope.renamed[name]
+            scope = scope.caller
+        return (*scope.path, name, *inner)
 
     def declared_rank(self, name: str) -> int | None:
         """The rank that value_info, or the declaration of an input or output, gives a value of this scope."""

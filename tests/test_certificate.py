@@ -1,11 +1,15 @@
 """The certificate fails on rewrites that are wrong, each written by hand, and says what is wrong."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 from support.certificate_models import FUSED, MUL_ADD, TAIL, external, image, parse, with_weight
 
 from graphopt.certificate import certify
+from graphopt.demo_models import rrdbnet, span, srvgg
 from graphopt.errors import ModelError
 
 
@@ -313,3 +317,54 @@ def test_a_cycle_is_an_error():
     cycle = parse("g (float[n] a) => (float[n] y) { y = Add (a, z)  z = Relu (y) }")
     with pytest.raises(ModelError, match="form a cycle"):
         certify(cycle, cycle)
+
+
+def mutations(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
+    """The model with one node changed, in each of the ways a wrong rewrite might."""
+    for index, node in enumerate(model.graph.node):
+        changes: list[Callable[[onnx.NodeProto], object]] = []
+        if len(node.input) > 1:
+            changes.append(lambda changed: changed.input.pop())
+        if len(set(node.input)) > 1 and node.op_type not in ("Add", "Mul"):
+            changes.append(lambda changed: changed.input.reverse())
+        changes.extend(lambda changed, at=at: changed.attribute.pop(at) for at in range(len(node.attribute)))
+        changes.append(lambda changed: changed.input.__setitem__(0, "elsewhere"))
+        for change in changes:
+            mutant = onnx.ModelProto()
+            mutant.CopyFrom(model)
+            change(mutant.graph.node[index])
+            yield mutant
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: rrdbnet(features=4, growth=2, blocks=1),
+        lambda: srvgg(features=4, convolutions=2),
+        lambda: span(features=4, blocks=2),
+    ],
+    ids=["rrdbnet", "srvgg", "span"],
+)
+def test_every_node_of_a_model_counts(build):
+    model = build()
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(0.125), "elsewhere"))
+    for node in model.graph.node:  # what a change to its default would not change is left out
+        kept = [attribute for attribute in node.attribute if not says_the_default(node, attribute)]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    assert certify(model, model).ok
+    count = 0
+    for mutant in mutations(model):
+        assert not certify(model, mutant).ok
+        count += 1
+    assert count > 2 * len(model.graph.node)
+
+
+def says_the_default(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> bool:
+    """Whether leaving this attribute out says the same."""
+    default = onnx.defs.get_schema(node.op_type, 17).attributes[attribute.name].default_value
+    if default.type != onnx.AttributeProto.UNDEFINED:
+        return helper.get_attribute_value(default) == helper.get_attribute_value(attribute)
+    return node.op_type == "Conv" and (
+        attribute.name in ("strides", "dilations", "kernel_shape") or not any(attribute.ints)
+    )
