@@ -110,3 +110,18 @@ class NewFiles:
         temporary = path.parent / f".graphopt-{secrets.token_hex(6)}"
         self._temporary[path] = temporary
         return temporary
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file so that it appears complete or not at all.
+
+    Raises:
+        SaveError: it cannot be written.
+    """
+    target = check_destination(path)
+    try:
+        with NewFiles() as files:
+            files.open(target).write(text.encode())
+            files.commit()
+    except OSError as error:
+        raise SaveError(f"{os.fspath(path)}: cannot be written: {error.strerror}.") from error

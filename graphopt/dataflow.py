@@ -15,10 +15,13 @@ from onnx import TensorProto
 from graphopt.errors import ModelError
 from graphopt.scope import FUSED_DOMAIN, Dims, Node, Scope
 
-_RANK_KEEPING = frozenset(
-    "AveragePool BatchNormalization Cast Clip Concat Dropout Elu Erf Gelu HardSigmoid HardSwish Identity "
-    "InstanceNormalization LeakyRelu LRN MaxPool Mish PRelu Relu Selu Sigmoid Softplus Softsign Tanh".split()
-)
+# fmt: off
+_RANK_KEEPING = frozenset({
+    "AveragePool", "BatchNormalization", "Cast", "Clip", "Concat", "Dropout", "Elu", "Erf", "Gelu", "HardSigmoid",
+    "HardSwish", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "MaxPool", "Mish", "PRelu", "Relu", "Selu",
+    "Sigmoid", "Softplus", "Softsign", "Tanh",
+})
+# fmt: on
 """Operators whose output has the rank of their first input."""
 
 
@@ -172,7 +175,8 @@ def constant_tensor(node: Node) -> TensorProto | None:
     if attribute.ref_attr_name:
         return None
     if attribute.name == "value":
-        return attribute.t
+        tensor: TensorProto = attribute.t
+        return tensor
     if attribute.name in ("value_float", "value_floats"):
         floats = [attribute.f] if attribute.name == "value_float" else attribute.floats
         return _tensor(TensorProto.FLOAT, floats, scalar=attribute.name == "value_float")

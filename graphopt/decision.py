@@ -6,6 +6,7 @@ Pure: a decision changes nothing, it is a value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from graphopt.dataflow import DataflowGraph
 from graphopt.eligibility import REQUIREMENTS, Candidate, Order, preference
 from graphopt.ledger import Refusal

@@ -47,13 +47,14 @@ class Requirement:
     """What its values stand for; a name in brackets may be left out."""
     parameters: tuple[str, ...]
     sentence: str
+    """What it says, with places for values and parameters."""
     check: Check
     partial: bool = False
     """Whether it can be checked before the whole pattern is matched."""
 
 
 def normal_axis(view: DataflowGraph, node: Node) -> int | None:
-    """The axis of a Concat, counted from the front; None where it is no number, or the rank to count from is unknown."""
+    """The axis of a Concat, counted from the front; None where it is no number, or the rank is unknown."""
     attribute = node.attributes.get("axis")
     if attribute is None or attribute.ref_attr_name:
         return None
@@ -150,25 +151,27 @@ def _prefer_constant(candidate: Candidate, condition: Condition) -> Fault | None
 
 
 REQUIREMENTS: Mapping[str, Requirement] = {
-    "axis": Requirement(
-        ("y",), ("equals",), "the node that makes y works along this axis, negative axes counted", _axis, partial=True
-    ),
+    "axis": Requirement(("y",), ("equals",), "{0} is joined along axis {equals}, however written", _axis, partial=True),
     "variadic": Requirement(
-        ("inputs",), ("least",), "the variadic input stands for at least so many inputs", _variadic, partial=True
+        ("inputs",), ("least",), "{0} stands for at least {least} of the inputs", _variadic, partial=True
     ),
-    "sole_reader": Requirement(("value",), (), "the value is read exactly once in the entire graph", _sole_reader),
-    "interior": Requirement(("value", "..."), (), "the values are read only inside the pattern", _interior),
-    "adjacent": Requirement(
-        ("first", "second"), (), "the first value's producer stands just before the second's", _adjacent
-    ),
+    "sole_reader": Requirement(("value",), (), "{0} is read exactly once in the entire graph", _sole_reader),
+    "interior": Requirement(("value", "..."), (), "{values} are read only inside the pattern", _interior),
+    "adjacent": Requirement(("first", "second"), (), "{0} is made immediately before {1}", _adjacent),
     "channel_slope": Requirement(
-        ("slope", "weight"), (), "the slope has one element, or one a channel as ONNX aligns it", _channel_slope
+        ("slope", "weight"), (), "{0} has one element, or one a channel as ONNX aligns it", _channel_slope
     ),
     "prefer_constant": Requirement(
-        ("value",), (), "of several operand orders, the one that makes this value a constant", _prefer_constant
+        ("value",), (), "of several operand orders, the one that makes {0} a constant", _prefer_constant
     ),
 }
 """Every kind of condition, by the name it has in the domain `require`."""
+
+
+def sentence(condition: Condition) -> str:
+    """What a condition of a rule says, with the rule's own names."""
+    template = REQUIREMENTS[condition.kind].sentence
+    return template.format(*condition.values, values=" and ".join(condition.values), **condition.parameters)
 
 
 def preference(candidate: Candidate, conditions: tuple[Condition, ...]) -> tuple[bool, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,14 +21,18 @@ from graphopt.eligibility import Order
 from graphopt.errors import CertificateError, UsageError
 from graphopt.ledger import Absorption, CertificateSummary, Fusion, Ledger, Refusal, Report
 from graphopt.matcher import Match
+from graphopt.model_io import LoadedModel
 from graphopt.outlining import FusedNode, Outliner
 from graphopt.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
 from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
 from graphopt.scope import Node, Scope, read_scopes
 
-Model = str | os.PathLike[str] | ModelProto
+Model = str | os.PathLike[str] | ModelProto | LoadedModel
 Rules = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | RuleSet
+Observer = Callable[[Sequence[Rule], DataflowGraph, int, Match | Refusal | str | None, Order], None]
+"""Is told a decision: the rules, the view, the anchor, what was decided (the name of the fused node that had taken
+the anchor, for an absorption), and the order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ def fuse(
     share_prefix: bool = True,
     order: Order = "sink",
     functions: bool = True,
+    observer: Observer | None = None,
 ) -> FusionResult:
     """Fuse the operators of a model by rules, and prove that the result computes the same.
 
@@ -58,6 +63,7 @@ def fuse(
         order: what "immediately before" means to the adjacency condition: the engine's own order, in which a
             convolution sinks to its only reader ("sink"), or that of the file ("file").
         functions: write the body of each fused operator into the model, so that any runtime can run it.
+        observer: called at every decision; it must not change anything.
 
     Raises:
         ModelError: the file cannot be read or is no valid model.
@@ -66,7 +72,7 @@ def fuse(
     """
     if order not in ("sink", "file"):
         raise UsageError(f"There is no order {order!r}; choose sink or file.")
-    loaded = model_io.load(model)
+    loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
     chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
     with _paused_garbage_collection():
         scopes = prepared_scopes(loaded.model, chosen)
@@ -77,7 +83,7 @@ def fuse(
             for scope in scopes:
                 if share_prefix and joins_prefixes(group):
                     ledger.shared_prefixes += share_prefixes(scope, group, order)
-                sweep(group, scope, order, ledger, outliner)
+                sweep(group, scope, order, ledger, outliner, observer)
         result, certificate = _certified(loaded.model, loaded.name, scopes, chosen.digest, functions=functions)
     after = _operators(scopes)
     report = Report(
@@ -108,30 +114,34 @@ def prepared_scopes(model: ModelProto, rules: RuleSet) -> list[Scope]:
     return scopes
 
 
-def sweep(rules: Sequence[Rule], scope: Scope, order: Order, ledger: Ledger, outliner: Outliner) -> None:
+def sweep(
+    rules: Sequence[Rule],
+    scope: Scope,
+    order: Order,
+    ledger: Ledger,
+    outliner: Outliner,
+    observer: Observer | None = None,
+) -> None:
     """One pass of one operator's rules over a scope: find all matches, then apply those that are disjoint together."""
     view = DataflowGraph(scope)
     calls: dict[int, FusedNode] = {}
     owners: dict[int, FusedNode] = {}
     for anchor in anchors(rules, view):
-        if anchor in owners:
-            _absorb(rules[0], view, anchor, owners[anchor], ledger)
-            continue
         decision = decide(rules, view, anchor, order)
-        if isinstance(decision, Refusal):
+        taken = (anchor,) if not isinstance(decision, Match) else decision.nodes
+        owner = next((owners[index] for index in taken if index in owners), None)
+        if observer is not None:
+            observer(rules, view, anchor, decision if owner is None else owner.label, order)
+        if owner is not None:
+            ledger.absorptions.append(Absorption(rules[0].op_type, view.nodes[anchor].label, owner.label, scope.title))
+        elif isinstance(decision, Refusal):
             ledger.refusals.append(decision)
         elif isinstance(decision, Match):
-            owner = next((owners[index] for index in decision.nodes if index in owners), None)
-            if owner is not None:
-                _absorb(rules[0], view, anchor, owner, ledger)
-                continue
             call = outliner.outline(decision, view)
             calls[anchor] = call
             owners.update(dict.fromkeys(decision.nodes, call))
             replaces = tuple(view.nodes[index].label for index in decision.nodes)
-            ledger.fusions.append(
-                Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title)
-            )
+            ledger.fusions.append(Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title))
     if calls:
         ledger.counts[rules[0].op_type] += len(calls)
         scope.nodes = list(_replaced(scope.nodes, calls, owners))
@@ -155,10 +165,6 @@ def _replaced(nodes: list[Node], calls: dict[int, FusedNode], owners: dict[int, 
             yield calls[index]
         elif index not in owners:
             yield node
-
-
-def _absorb(rule: Rule, view: DataflowGraph, anchor: int, owner: FusedNode, ledger: Ledger) -> None:
-    ledger.absorptions.append(Absorption(rule.op_type, view.nodes[anchor].label, owner.label, view.scope.title))
 
 
 def joins_prefixes(rules: Sequence[Rule]) -> bool:

@@ -16,6 +16,7 @@ from graphopt.adoption import Adopter, made_up_record
 from graphopt.certificate import certify
 from graphopt.errors import CertificateError
 from graphopt.fusion import Model, Rules
+from graphopt.model_io import LoadedModel
 from graphopt.outlining import FusedNode
 from graphopt.record import (
     INPUTS,
@@ -41,7 +42,7 @@ def unfuse(model: Model, *, rules: Rules = DEFAULT_SET) -> ModelProto:
         ModelError: the file cannot be read or is no valid model.
         CertificateError: the result is not provably the same; a defect of graphopt.
     """
-    loaded = model_io.load(model)
+    loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
     chosen = rules if isinstance(rules, RuleSet) else load_rules(rules)
     result = ModelProto()
     result.CopyFrom(loaded.model)

@@ -155,8 +155,7 @@ def _body_attributes(rule: Rule, pattern: PatternNode) -> list[AttributeProto]:
         for attribute in node.attribute
     }
     references = [
-        AttributeProto(name=name, ref_attr_name=target, type=types[name])
-        for name, target in pattern.references.items()
+        AttributeProto(name=name, ref_attr_name=target, type=types[name]) for name, target in pattern.references.items()
     ]
     return [*references, *pattern.exact.values()]
 
@@ -200,9 +199,7 @@ def _call_inputs(match: Match) -> tuple[str, ...]:
 
 def _call_attributes(match: Match) -> dict[str, AttributeProto]:
     rule = match.rule
-    attributes = {
-        name: _renamed(match.attributes[name], name) for name in rule.attributes if name in match.attributes
-    }
+    attributes = {name: _renamed(match.attributes[name], name) for name in rule.attributes if name in match.attributes}
     for condition in rule.conditions:
         if condition.kind == "axis":  # it may have been written as a negative number
             name = rule.anchor.references["axis"]

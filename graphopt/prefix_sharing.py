@@ -34,7 +34,10 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
             head = inputs.get(index, view.nodes[index].inputs)
             longer = _longer_concats(view, index, tail, head, inputs)
             for other in longer or ():
-                inputs[other] = (view.nodes[index].outputs[0], *inputs.get(other, view.nodes[other].inputs)[len(head) :])
+                inputs[other] = (
+                    view.nodes[index].outputs[0],
+                    *inputs.get(other, view.nodes[other].inputs)[len(head) :],
+                )
                 shared.add(other)
     for index, names in inputs.items():
         scope.nodes[index] = _with_inputs(scope.nodes[index], names)

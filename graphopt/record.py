@@ -66,7 +66,7 @@ _KEYS = {
     "doc_string": "doc_string",
     "metadata": "metadata",
 }
-_EMPTY = (None, "", False, {}, ())
+_EMPTY: tuple[object, ...] = (None, "", False, {}, ())
 
 
 def write_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
@@ -74,7 +74,7 @@ def write_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
     rows = []
     for item in replaced:
         values = ((key, getattr(item, field_name)) for field_name, key in _KEYS.items())
-        rows.append({key: value for key, value in values if value not in _EMPTY or key == "axis" and value == 0})
+        rows.append({key: value for key, value in values if value not in _EMPTY or (key == "axis" and value == 0)})
     node.metadata_props.add(key=REPLACES, value=", ".join(item.label for item in replaced))
     node.metadata_props.add(key=NODES, value=json.dumps(rows, separators=(",", ":"), ensure_ascii=False))
 

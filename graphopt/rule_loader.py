@@ -103,7 +103,9 @@ def _check_values(item: RuleText, pattern: list[NodeProto], constants: dict[str,
     for node in function.node:
         for name in node.input:
             if name and name not in known and not (node.domain == REQUIRE and _made_later(item, name)):
-                raise item.error(f"{name!r} is read but nothing makes it; make it before, or add it to the inputs.", node)
+                raise item.error(
+                    f"{name!r} is read but nothing makes it; make it before, or add it to the inputs.", node
+                )
         if node.domain != REQUIRE:
             read.update(node.input)
             for name in node.output:
@@ -150,16 +152,23 @@ def _check_operator(item: RuleText, node: NodeProto, opsets: dict[str, int]) -> 
             raise item.error(
                 f"{node.op_type} has no attribute {attribute.name!r} in opset {version}; it has {known}.", node
             )
-        wanted = schema.attributes[attribute.name].type
-        if attribute.type != wanted.value:
-            found = AttributeProto.AttributeType.Name(attribute.type).lower()
+        wanted, found = (_type_name(t) for t in (schema.attributes[attribute.name].type, attribute.type))
+        if wanted != found:
             raise item.error(
                 f"The attribute {attribute.name!r} of {node.op_type} is written as {found}; "
-                f"it is of type {wanted.name.lower()}: write `{attribute.name}: {wanted.name.lower()} = ...`.",
+                f"it is of type {wanted}: write `{attribute.name}: {wanted} = ...`.",
                 node,
             )
     if not schema.min_input <= len(node.input) <= schema.max_input:
         raise item.error(f"{node.op_type} cannot have {len(node.input)} inputs in opset {version}.", node)
+
+
+def _type_name(attribute_type: defs.OpSchema.AttrType | int) -> str:
+    """The type of an attribute as ONNX's text calls it: `int`, `floats`."""
+    name: str = AttributeProto.AttributeType.Name(
+        attribute_type if isinstance(attribute_type, int) else attribute_type.value  # type: ignore[attr-defined]  # an enum without stubs
+    )
+    return name.lower()
 
 
 def _constant(item: RuleText, node: NodeProto) -> np.ndarray:
@@ -175,7 +184,9 @@ def _constant(item: RuleText, node: NodeProto) -> np.ndarray:
             if attribute.name == "value"
             else attribute.name
         )
-        raise item.error(f"The constant {node.output[0]!r} is a {kind}; constants of a rule are float32: {wanted}.", node)
+        raise item.error(
+            f"The constant {node.output[0]!r} is a {kind}; constants of a rule are float32: {wanted}.", node
+        )
     array = numpy_helper.to_array(attribute.t)
     if array.size != 1:
         raise item.error(f"The constant {node.output[0]!r} has {array.size} elements; it must be a number.", node)

@@ -212,8 +212,7 @@ def _read(scope: Scope, *, initializers_are_constant: bool) -> list[Scope]:
     for node in scope.nodes:
         scope.defined.update(node.outputs)
         bodies = [
-            Scope(graph, f"{name} of {node.title}", scope.opsets, parent=scope)
-            for name, _, graph in bodies_of(node)
+            Scope(graph, f"{name} of {node.title}", scope.opsets, parent=scope) for name, _, graph in bodies_of(node)
         ]
         if bodies:
             node.bodies = tuple(bodies)

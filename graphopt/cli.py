@@ -1,0 +1,227 @@
+"""The command line. Heavy modules are imported by the commands that use them, so that `--help` is instant.
+
+Exit status: 0 done, 1 a check failed, 2 the input or the call is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from graphopt.fusion import FusionResult
+
+app = typer.Typer(
+    name="graphopt",
+    help="Fuses the operators of ONNX models by rules, tells what was fused and what not and why, and proves that "
+    "nothing changed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class OrderOption(StrEnum):
+    """What the adjacency condition goes by."""
+
+    sink = "sink"
+    file = "file"
+
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file, or demo:NAME (see `demo`).")]
+RulesOption = Annotated[
+    list[str] | None,
+    typer.Option("--rules", metavar="PATH|SET", help="A shipped set's name, a rule file or a folder. (default: ngine)"),
+]
+SkipOption = Annotated[
+    list[str] | None, typer.Option("--skip-rules", metavar="NAME", help="A fused operator to leave out.")
+]
+NoShareOption = Annotated[
+    bool, typer.Option("--no-share-prefix", help="Do not let a longer Concat start from a shorter one.")
+]
+OrderArgument = Annotated[
+    OrderOption,
+    typer.Option("--order", help="'Immediately before' in the engine's own order (sink) or in that of the file."),
+]
+
+
+@app.command()
+def fuse(
+    model: ModelArgument,
+    output: Annotated[
+        str | None,
+        typer.Argument(metavar="OUTPUT", help="Where to write; - is stdout. (default: MODEL with .fused.onnx)"),
+    ] = None,
+    rules: RulesOption = None,
+    skip_rules: SkipOption = None,
+    no_share_prefix: NoShareOption = False,
+    order: OrderArgument = OrderOption.sink,
+    no_functions: Annotated[
+        bool, typer.Option("--no-functions", help="Bare calls, for engines that have a kernel for each.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write no model, only say what would be done.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE.json", help="Write the report as JSON.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Fuse a model's operators, prove the result, and write it."""
+    from graphopt import model_io
+    from graphopt.atomic_files import check_destination, write_text
+    from graphopt.fusion import fuse as fuse_model
+    from graphopt.report import console, fusion_tables, to_json
+
+    loaded = model_io.load(model)
+    target = None if dry_run else output or default_output(model)
+    if target is not None:
+        model_io.check_save(loaded.model, target, source=loaded)
+    if report is not None:
+        check_destination(report)
+    out = console(stderr=target == "-", quiet=quiet)
+    result = fuse_model(
+        loaded,
+        rules=rules or "ngine",
+        skip_rules=skip_rules or (),
+        share_prefix=not no_share_prefix,
+        order=order.value,
+        functions=not no_functions,
+    )
+    if target is not None:
+        model_io.save(result.model, target, source=loaded)
+    if report is not None:
+        write_text(report, to_json(result.report, output=target))
+    out.print(fusion_tables(result.report, out.width))
+    if target is not None and target != "-":
+        out.print(f"Written to {target} ({os.path.getsize(target):,} bytes).", soft_wrap=True)
+
+
+def default_output(model: str) -> str:
+    """Where a fused model goes when nobody says: beside the original, a demo model into the current folder."""
+    name = model.removeprefix("demo:") if model.startswith("demo:") else model
+    return f"{name.removesuffix('.onnx')}.fused.onnx"
+
+
+@app.command()
+def explain(
+    model: ModelArgument,
+    node: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="A node's name, or that of a value it makes.")
+    ] = None,
+    rules: RulesOption = None,
+    skip_rules: SkipOption = None,
+    no_share_prefix: NoShareOption = False,
+    order: OrderArgument = OrderOption.sink,
+) -> None:
+    """Say of each candidate, or of one node, why it was or was not fused."""
+    from graphopt.explanation import explain as explain_model
+    from graphopt.report import console, explanation_tables
+
+    explanations, _ = explain_model(
+        model,
+        node,
+        rules=rules or "ngine",
+        skip_rules=skip_rules or (),
+        share_prefix=not no_share_prefix,
+        order=order.value,
+    )
+    out = console()
+    if explanations:
+        out.print(explanation_tables(explanations, detailed=node is not None))
+    else:
+        out.print(f"{model} has no candidate for any of the rules.")
+
+
+@app.command()
+def unfuse(
+    model: ModelArgument,
+    output: Annotated[
+        str | None,
+        typer.Argument(metavar="OUTPUT", help="Where to write; - is stdout. (default: MODEL with .unfused.onnx)"),
+    ] = None,
+    rules: RulesOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Put the standard operators back, with their names."""
+    from graphopt import model_io
+    from graphopt.inlining import unfuse as unfuse_model
+    from graphopt.report import console
+
+    loaded = model_io.load(model)
+    name = model.removeprefix("demo:").removesuffix(".onnx").removesuffix(".fused")
+    target = output or f"{name}.unfused.onnx"
+    model_io.check_save(loaded.model, target, source=loaded)
+    result = unfuse_model(loaded, rules=rules or "ngine")
+    model_io.save(result, target, source=loaded)
+    out = console(stderr=target == "-", quiet=quiet)
+    before, after = len(loaded.model.graph.node), len(result.graph.node)
+    out.print(f"{before:,} nodes became {after:,}; proven to be the same expressions of the inputs.")
+    if target != "-":
+        out.print(f"Written to {target}.", soft_wrap=True)
+
+
+@app.command(name="rules")
+def list_rules(rules: RulesOption = None) -> None:
+    """List the rules with their conditions."""
+    from graphopt.report import console, rules_table
+    from graphopt.rule_set import load_rules
+
+    console().print(rules_table(load_rules(rules or "ngine").rules))
+
+
+@app.command()
+def demo() -> None:
+    """Fuse the three demo models and show what becomes of them."""
+    from graphopt.demo_models import DEMO_MODELS
+    from graphopt.fusion import fuse as fuse_model
+    from graphopt.report import console, demo_table
+
+    out = console()
+    with out.status("Building the demo models ..."):
+        results: dict[str, FusionResult] = {name: fuse_model(f"demo:{name}") for name in DEMO_MODELS}
+    out.print(demo_table({name: result.report for name, result in results.items()}))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from graphopt import __version__
+
+        typer.echo(f"graphopt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the command line; an error is one sentence on stderr."""
+    from graphopt.errors import GraphoptError
+
+    try:
+        status = app(standalone_mode=False)
+    except GraphoptError as error:
+        status = _fail(str(error), error.exit_status)
+    except typer.TyperException as error:
+        status = _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, typer.Abort):
+        status = _fail("Interrupted; nothing was written.", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read stdout has gone
+        status = 0
+    raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _fail(sentence: str, status: int) -> int:
+    print(f"Error: {sentence}", file=sys.stderr)
+    return status

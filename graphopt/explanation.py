@@ -1,0 +1,164 @@
+"""Why each candidate was or was not fused: the same run as a fusion, watched at every decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from graphopt.dataflow import DataflowGraph
+from graphopt.eligibility import REQUIREMENTS, Candidate, Order
+from graphopt.errors import UsageError
+from graphopt.fusion import FusionResult, Model, Rules, fuse
+from graphopt.ledger import Refusal
+from graphopt.matcher import Match, Mismatch, match
+from graphopt.rule import PatternNode, Rule
+from graphopt.rule_set import DEFAULT_SET
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition, and whether it holds for a candidate."""
+
+    number: int
+    name: str
+    holds: bool | None
+    """None where the pattern was not matched far enough to ask."""
+    sentence: str = ""
+    """What is wrong, where it does not hold."""
+    at: str = ""
+    """The node or value at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What became of one node as the anchor of one fused operator."""
+
+    rule: str
+    anchor: str
+    """The node, as `Concat 'name'`."""
+    outcome: str
+    """"fused", "refused", "absorbed" or "no match"."""
+    verdicts: tuple[Verdict, ...]
+    sentence: str = ""
+    """Why there is no match, or what the fused node is called."""
+    scope: str = ""
+
+
+class _Watcher:
+    """Notes every decision about the anchors that somebody asks for."""
+
+    def __init__(self, node: str | None) -> None:
+        self.node = node
+        self.explanations: list[Explanation] = []
+
+    def __call__(
+        self,
+        rules: Sequence[Rule],
+        view: DataflowGraph,
+        anchor: int,
+        decision: Match | Refusal | str | None,
+        order: Order,
+    ) -> None:
+        node = view.nodes[anchor]
+        if self.node is None:
+            if decision is None:
+                return
+        elif self.node != node.name and self.node not in node.outputs:
+            return
+        best = _furthest(rules, view, anchor, order)
+        verdicts, no_match = best
+        if isinstance(decision, str):
+            outcome, sentence = "absorbed", f"an earlier fusion took it: {decision!r}"
+        elif isinstance(decision, Match):
+            outcome, sentence = "fused", ""
+        elif isinstance(decision, Refusal):
+            outcome, sentence = "refused", decision.reason
+        else:
+            outcome, sentence = "no match", no_match
+        self.explanations.append(
+            Explanation(rules[0].op_type, node.title, outcome, tuple(verdicts), sentence, view.scope.title)
+        )
+
+
+def explain(
+    model: Model,
+    node: str | None = None,
+    *,
+    rules: Rules = DEFAULT_SET,
+    skip_rules: Iterable[str] = (),
+    share_prefix: bool = True,
+    order: Order = "sink",
+) -> tuple[list[Explanation], FusionResult]:
+    """Every decision of a fusion, or those about one node, with each condition's verdict.
+
+    Args:
+        model, rules, skip_rules, share_prefix, order: as of `fuse`.
+        node: a node's name, or the name of a value it makes; None for every candidate.
+
+    Raises:
+        UsageError: the model has no such node.
+        As `fuse`.
+    """
+    watcher = _Watcher(node)
+    result = fuse(model, rules=rules, skip_rules=skip_rules, share_prefix=share_prefix, order=order, observer=watcher)
+    if node is not None and not watcher.explanations:
+        watcher.explanations += _as_part(node, result)
+    return watcher.explanations, result
+
+
+def _as_part(node: str, result: FusionResult) -> list[Explanation]:
+    """What became of a node that is no anchor: part of a fused node, or nothing."""
+    for fusion in reversed(result.report.fusions):
+        if node in fusion.replaces or node == fusion.node:
+            sentence = f"it is part of {fusion.rule} {fusion.node!r}"
+            return [Explanation(fusion.rule, node, "fused", (), sentence, fusion.scope)]
+    for proto in result.model.graph.node:
+        if node == proto.name or node in proto.output:
+            sentence = f"no rule is anchored at {proto.op_type}"
+            return [Explanation("", f"{proto.op_type} {node!r}", "no match", (), sentence)]
+    raise UsageError(f"{result.report.model} has no node or value {node!r}; `graphopt explain MODEL` lists candidates.")
+
+
+def _furthest(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order) -> tuple[list[Verdict], str]:
+    """The verdicts of the rule and operand order that got furthest, and the reason where not even the shape fits."""
+    best: list[Verdict] = []
+    best_score = -1
+    missing: list[Mismatch] = []
+    for rule in rules:
+        for found in match(rule, view, anchor):
+            if isinstance(found, Mismatch):
+                missing.append(found)
+            verdicts = _verdicts(found, view, order)
+            score = sum(verdict.holds is True for verdict in verdicts) + isinstance(found, Match) * len(verdicts)
+            if score > best_score:
+                best, best_score = verdicts, score
+    if not missing:
+        return best, ""
+    sentence = missing[0].sentence(list(dict.fromkeys(other.failed.op_type for other in missing)))
+    failed = {other.failed.number for other in missing}
+    if len(missing) > 1:  # several rules, each with another operator at the same place
+        best = [replace(v, sentence=sentence) if v.number in failed and v.holds is False else v for v in best]
+    return best, sentence
+
+
+def _verdicts(found: Match | Mismatch, view: DataflowGraph, order: Order) -> list[Verdict]:
+    nodes = found.nodes if isinstance(found, Match) else ()
+    candidate = Candidate(view, found.anchor, found.values, found.variadic, order, nodes)
+    verdicts: list[Verdict] = []
+    for item in found.rule.numbered:
+        if isinstance(item, PatternNode):
+            if isinstance(found, Match):
+                verdicts.append(Verdict(item.number, item.name, True))
+            elif found.failed is item:
+                verdicts.append(Verdict(item.number, item.name, False, found.sentence([item.op_type]), found.fault.at))
+            else:
+                verdicts.append(Verdict(item.number, item.name, None))
+        elif item.number:
+            requirement = REQUIREMENTS[item.kind]
+            if isinstance(found, Match) or requirement.partial:
+                fault = requirement.check(candidate, item)
+                reason, at = fault or ("", "")
+                verdicts.append(Verdict(item.number, item.name, fault is None, reason, at))
+            else:
+                verdicts.append(Verdict(item.number, item.name, None))
+    return verdicts

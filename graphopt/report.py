@@ -1,0 +1,201 @@
+"""A report as rich tables for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from graphopt.eligibility import sentence
+from graphopt.explanation import Explanation, Verdict
+from graphopt.ledger import Refusal, Report
+from graphopt.rule import Condition, PatternNode, Rule
+
+JSON_SCHEMA = 1
+"""The version of the JSON report: keys may be added, never renamed."""
+
+_MARKS = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("–", "dim")}
+_OUTCOMES = {"fused": "green", "refused": "yellow", "absorbed": "cyan", "no match": "dim"}
+
+
+def to_json(report: Report, *, output: str | None = None, verification: Mapping[str, Any] | None = None) -> str:
+    """The report as JSON text, with the keys of schema 1."""
+    content = {
+        "schema": JSON_SCHEMA,
+        "model": report.model,
+        "output": output,
+        "nodes": {"before": report.nodes_before, "after": report.nodes_after},
+        "ops": {"before": dict(report.ops_before), "after": dict(report.ops_after)},
+        "counts": dict(report.counts),
+        "shared_prefixes": report.shared_prefixes,
+        "functions": report.functions,
+        "rules_digest": report.rules_digest,
+        "fusions": [asdict(fusion) for fusion in report.fusions],
+        "refusals": [asdict(refusal) for refusal in report.refusals],
+        "absorptions": [asdict(absorption) for absorption in report.absorptions],
+        "certificate": asdict(report.certificate),
+        "verification": verification,
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def fusion_tables(report: Report, width: int) -> RenderableType:
+    """What a fusion did: rules, operators, and a sentence each for what was shared and proven."""
+    tables = [_rules_table(report), _operators_table(report)]
+    if width >= 110:
+        side_by_side = Table.grid(padding=(0, 4))
+        side_by_side.add_row(*tables)
+        body: list[RenderableType] = [side_by_side]
+    else:
+        body = [tables[0], Text(), tables[1]]
+    return Group(*body, Text(), *_sentences(report))
+
+
+def _rules_table(report: Report) -> Table:
+    table = _table("Rule", "Fused", "Refused", "Why not")
+    refused: dict[str, list[Refusal]] = {}
+    for refusal in report.refusals:
+        refused.setdefault(refusal.rule, []).append(refusal)
+    for rule, count in report.counts.items():
+        refusals = refused.get(rule, [])
+        table.add_row(
+            Text(rule, "bold" if count else "dim"), _number(count), _number(len(refusals)), _reasons(refusals)
+        )
+    return table
+
+
+def _reasons(refusals: Sequence[Refusal]) -> Text:
+    common = Counter((refusal.condition, refusal.name) for refusal in refusals).most_common()
+    parts = [f"{count} × {name} ({number})" for (number, name), count in common[:3]]
+    if len(common) > 3:
+        parts.append(f"{sum(count for _, count in common[3:])} × other")
+    return Text("\n".join(parts), "yellow")
+
+
+def _operators_table(report: Report) -> Table:
+    table = _table("Operator", "Before", "After", text_columns=1)
+    names = sorted(
+        {*report.ops_before, *report.ops_after},
+        key=lambda name: (-report.ops_before.get(name, 0), -report.ops_after.get(name, 0), name),
+    )
+    shown = names if len(names) <= 16 else names[:15]
+    for name in shown:
+        _operator_row(table, name, report.ops_before.get(name, 0), report.ops_after.get(name, 0))
+    rest = names[len(shown) :]
+    if rest:
+        before, after = (sum(ops.get(name, 0) for name in rest) for ops in (report.ops_before, report.ops_after))
+        _operator_row(table, f"{len(rest)} others", before, after)
+    table.add_section()
+    _operator_row(table, "all nodes", report.nodes_before, report.nodes_after)
+    return table
+
+
+def _operator_row(table: Table, name: str, before: int, after: int) -> None:
+    style = "green" if after > before else "dim" if after == before else ""
+    table.add_row(Text(name, style), _number(before), _number(after))
+
+
+def _sentences(report: Report) -> Iterable[Text]:
+    before, after = report.nodes_before, report.nodes_after
+    saved = f", {100 * (before - after) / before:.0f} % fewer" if after < before else ", as before"
+    yield Text(f"{before:,} nodes became {after:,}{saved}.")
+    if report.shared_prefixes:
+        noun = "Concat starts" if report.shared_prefixes == 1 else "Concats start"
+        yield Text(f"{report.shared_prefixes:,} {noun} from a shorter one that was already there.")
+    outputs = report.certificate.outputs
+    noun = "output is" if outputs == 1 else "outputs are"
+    if after == before and not report.fusions:
+        yield Text("Nothing was fused; the model is unchanged.")
+    else:
+        yield Text(f"Proven: {outputs} {noun} the same expression of the inputs as before.", "green")
+        if not report.functions:
+            yield Text("The fused operators have no bodies in the model: it runs only where kernels exist for them.")
+    if report.refusals:
+        count = len(report.refusals)
+        noun = "candidate was" if count == 1 else "candidates were"
+        yield Text(f"{count:,} {noun} refused: `graphopt explain` says why for each.", "yellow")
+
+
+def explanation_tables(explanations: Sequence[Explanation], *, detailed: bool) -> RenderableType:
+    """Why candidates were or were not fused: each with its conditions, or a line for each."""
+    if detailed:
+        return Group(*(_detailed(explanation) for explanation in explanations))
+    table = _table("Rule", "Node", "Outcome", "Why", text_columns=4)
+    for item in explanations:
+        node = f"{item.anchor} in {item.scope}" if item.scope else item.anchor
+        failed = next((verdict for verdict in item.verdicts if verdict.holds is False), None)
+        why = f"({failed.number}) {failed.name}: {item.sentence}" if failed else item.sentence
+        table.add_row(item.rule, node, Text(item.outcome, _OUTCOMES[item.outcome]), why)
+    return table
+
+
+def _detailed(item: Explanation) -> RenderableType:
+    where = f" in {item.scope}" if item.scope else ""
+    heading = Text.assemble((item.anchor, "bold"), where, " as ", (item.rule or "anything", "bold"), ": ")
+    heading.append(item.outcome, _OUTCOMES[item.outcome])
+    if item.sentence and item.outcome != "refused":
+        heading.append(f", {item.sentence}")
+    rows = Table.grid(padding=(0, 1))
+    for verdict in item.verdicts:
+        rows.add_row(Text(str(verdict.number), "dim"), _MARKS[verdict.holds], verdict.name, _because(verdict))
+    return Group(heading, Padding(rows, (0, 0, 1, 2)))
+
+
+def _because(verdict: Verdict) -> Text:
+    if verdict.holds is None:
+        return Text("not asked: the pattern ends before", "dim")
+    return Text(verdict.sentence, "yellow")
+
+
+def rules_table(rules: Iterable[Rule]) -> RenderableType:
+    """The rules with what they stand for and what they require."""
+    table = _table("Rule", "Stands for", "Requires", text_columns=3)
+    for rule in rules:
+        stands_for = " → ".join(node.op_type for node in rule.body)
+        requires = "\n".join(_requirement(item) for item in rule.numbered if item.number)
+        table.add_row(Text(rule.title.replace("[", "\n["), "bold"), stands_for, requires)
+        table.add_section()
+    return table
+
+
+def _requirement(item: Condition | PatternNode) -> str:
+    if isinstance(item, Condition):
+        return f"{item.number} {item.name}: {sentence(item)}"
+    return f"{item.number} {item.name}: {item.outputs[0]} is made by {item.op_type}"
+
+
+def demo_table(reports: Mapping[str, Report]) -> RenderableType:
+    """A column for each model, and a sentence on the proofs."""
+    table = _table("", *reports, text_columns=1)
+    table.add_row("nodes before", *(_number(report.nodes_before) for report in reports.values()))
+    for rule in next(iter(reports.values())).counts:
+        table.add_row(Text(rule, "bold"), *(_number(report.counts[rule]) for report in reports.values()))
+    table.add_row("nodes after", *(_number(report.nodes_after) for report in reports.values()))
+    outputs = sum(report.certificate.outputs for report in reports.values())
+    proven = Text(f"Proven for all {outputs} outputs: the same expressions of the inputs as before.", "green")
+    return Group(table, Text(), proven, Text("Try one: graphopt fuse demo:realesrgan-x4plus", "dim"))
+
+
+def _table(*columns: str, text_columns: int | None = None) -> Table:
+    """A table whose first column, and last if it is a fourth, hold text; numbers stand right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for place, name in enumerate(columns):
+        is_text = place in (0, 3) if text_columns is None else place < text_columns
+        table.add_column(name, justify="left" if is_text else "right", overflow="fold")
+    return table
+
+
+def _number(count: int) -> Text:
+    return Text(f"{count:,}", "" if count else "dim")
+
+
+def console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A console that has colour only where a person looks at it."""
+    return Console(stderr=stderr, quiet=quiet, highlight=False, soft_wrap=False)

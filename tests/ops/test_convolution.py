@@ -1,0 +1,210 @@
+"""Conv against ONNX's own cases, onnxruntime, and the specification written down in float64."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.convolution_oracle import convolution
+from support.convolution_strategies import ConvolutionCase, convolutions
+from support.node_cases import NodeCase, assert_same, check_node_case, node_cases
+from support.one_node import check_every_use, onnxruntime_outputs, strided
+
+import ngine_ref.ops  # noqa: F401
+from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
+from ngine_ref.worker_pool import WorkerPool
+
+# A sum of n float32 products is off by at most n * 2**-24 of the sum of their sizes; here n stays below 1,600 and
+# the products are near 1, and errors average out.
+RTOL, ATOL = 1e-5, 2e-5
+
+
+@pytest.mark.parametrize("case", node_cases("Conv"), ids=lambda case: case.name)
+def test_onnx_case(case: NodeCase):
+    check_node_case(case)
+    check_every_use("Conv", case.inputs, case.attributes, opset=case.opset)
+
+
+def check_against_onnxruntime(case: ConvolutionCase) -> None:
+    actual = get("Conv")(case.inputs, case.attributes)[0]
+    dilated = any(number > 1 for number in case.attributes.get("dilations", []))
+    if dilated and case.attributes.get("auto_pad", "NOTSET").startswith("SAME"):
+        expected = convolution(*case.inputs, *[None] * (3 - len(case.inputs)), case.attributes).astype(np.float32)
+    else:
+        (expected,) = onnxruntime_outputs("Conv", case.inputs, case.attributes, 17)
+    assert_same(actual, expected, rtol=RTOL, atol=ATOL)
+
+
+@given(convolutions())
+@settings(max_examples=150, deadline=None)
+def test_random_convolution(case: ConvolutionCase):
+    """onnxruntime refuses SAME padding with dilations: there the specification is the oracle."""
+    check_against_onnxruntime(case)
+
+
+@pytest.mark.long
+@given(convolutions())
+@settings(max_examples=2000, deadline=None)
+def test_many_random_convolutions(case: ConvolutionCase):
+    check_against_onnxruntime(case)
+
+
+@given(convolutions())
+@settings(max_examples=60, deadline=None)
+def test_the_bits_do_not_depend_on_where_data_lies(case: ConvolutionCase):
+    check_every_use("Conv", case.inputs, case.attributes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(np.float16, 2e-3), (ml_dtypes.bfloat16, 1.6e-2), (np.float64, 1e-12)]
+)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_other_floats(dtype: Any, tolerance: float, data: st.DataObject):
+    """Narrow floats are summed up in float32 and rounded once: half a unit in the last place, and a little more."""
+    case = data.draw(convolutions(dtype=dtype))
+    (actual,) = get("Conv")(case.inputs, case.attributes)
+    expected = convolution(*case.inputs, *[None] * (3 - len(case.inputs)), case.attributes)
+    assert actual.dtype == dtype
+    np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=tolerance, atol=max(1e-4 * tolerance, 1e-12))
+
+
+def bind(op_type: str, inputs: list[Array], attributes: dict[str, Any], *, constant_weights: bool = True) -> Kernel:
+    operator = find(op_type)
+    assert operator is not None
+    values = [None, inputs[1] if constant_weights else None, None]
+    specs = [TensorSpec(array.shape, array.dtype, value) for array, value in zip(inputs, values, strict=False)]
+    return operator.bind(Call(op_type, specs, attributes))
+
+
+LARGE = {  # shapes that make several blocks, by rows and together
+    "by rows": ((2, 40, 70, 90), (48, 40, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "by rows, dilated, strided": (
+        (1, 24, 90, 90),
+        (16, 12, 3, 3),
+        {"strides": [2, 1], "dilations": [2, 3], "group": 2},
+    ),
+    "together": ((1, 3, 70, 90), (20, 3, 5, 3), {"pads": [2, 1, 2, 1]}),
+    "together, many filters": ((1, 64, 40, 40), (200, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "pointwise": ((1, 80, 60, 60), (24, 80, 1, 1), {}),
+    "depthwise": ((1, 96, 50, 50), (96, 1, 3, 3), {"group": 96, "pads": [1, 1, 1, 1]}),
+    "one axis": ((2, 16, 5000), (24, 16, 9), {"pads": [4, 4]}),
+    "three axes": ((1, 12, 9, 30, 40), (16, 12, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+}
+
+
+def large_inputs(name: str) -> tuple[list[Array], dict[str, Any]]:
+    x, w, attributes = LARGE[name]
+    rng = np.random.default_rng(7)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in (x, w, w[:1])]
+    return arrays, attributes
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_several_blocks(name: str):
+    inputs, attributes = large_inputs(name)
+    (actual,) = get("Conv")(inputs, attributes)
+    expected = convolution(*inputs, attributes)
+    assert np.abs(actual - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_helpers_and_run_time_weights_change_no_bit(name: str):
+    inputs, attributes = large_inputs(name)
+    (expected,) = get("Conv")(inputs, attributes)
+    for constant_weights in (True, False):
+        kernel = bind("Conv", inputs, attributes, constant_weights=constant_weights)
+        scratch = aligned_bytes(kernel.scratch_bytes)
+        with WorkerPool(1) as pool:
+            for workspace in (Workspace(scratch), Workspace(scratch, pool)):
+                output = strided(np.zeros_like(expected))
+                scratch[...] = 0xFF  # NaN wherever something is read before it was written
+                kernel.compute(inputs, [output], workspace)
+                assert_same(output, expected)
+
+
+def test_memory_is_that_of_blocks():
+    """An image four times as large takes no more scratch memory."""
+    sizes = []
+    for side in (256, 512):
+        image, weights = TensorSpec((1, 64, side, side), np.dtype("f4")), TensorSpec((64, 64, 3, 3), np.dtype("f4"))
+        operator = find("Conv")
+        assert operator is not None
+        sizes.append(operator.bind(Call("Conv", [image, weights], {"pads": [1, 1, 1, 1]})).scratch_bytes)
+    assert sizes[0] == sizes[1] < 32 << 20
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 5, 5), (1, 2, 0, 5), (2, 2, 5, 0)])
+def test_nothing_in_gives_nothing_out(shape: tuple[int, ...]):
+    w = np.ones((3, 2, 1, 1), np.float32)
+    (actual,) = get("Conv")([np.ones(shape, np.float32), w], {})
+    assert actual.shape == (shape[0], 3, *shape[2:])
+
+
+def test_no_channels_give_the_bias():
+    bias = np.array([1.0, 2.0], np.float32)
+    (actual,) = get("Conv")([np.ones((1, 0, 4, 4), np.float32), np.ones((2, 0, 3, 3), np.float32), bias], {})
+    assert_same(actual, np.broadcast_to(bias[:, None, None], (1, 2, 2, 2)))
+
+
+def test_nan_and_infinity_reach_exactly_the_windows_that_see_them():
+    x = np.zeros((1, 24, 20, 20), np.float32)
+    x[0, 3, 10, 10], x[0, 5, 0, 0] = np.nan, np.inf
+    (actual,) = get("Conv")([x, np.ones((2, 24, 3, 3), np.float32)], {"pads": [1, 1, 1, 1]})
+    not_finite = np.argwhere(~np.isfinite(actual[0, 0])).tolist()
+    around = [[i, j] for i in (9, 10, 11) for j in (9, 10, 11)]
+    assert not_finite == [[0, 0], [0, 1], [1, 0], [1, 1], *around]
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "bias", "attributes", "words"),
+    [
+        ((1, 3, 5, 5), (4, 2, 3, 3), None, {}, ["(1, 3, 5, 5)", "(4, 2, 3, 3)"]),
+        ((1, 4, 5, 5), (3, 2, 3, 3), None, {"group": 2}, ["(1, 4, 5, 5)", "(3, 2, 3, 3)", "2 groups"]),
+        ((1, 3, 5, 5), (4, 3, 3), None, {}, ["(1, 3, 5, 5)", "(4, 3, 3)"]),
+        ((1, 3), (4, 3), None, {}, ["(1, 3)"]),
+        ((1, 3, 5, 5), (4, 3, 3, 3), (3,), {}, ["(3,)", "(4, 3, 3, 3)"]),
+        ((1, 3, 5, 5), (4, 3, 3, 3), None, {"kernel_shape": [3, 2]}, ["[3, 2]", "(4, 3, 3, 3)"]),
+        ((1, 3, 5, 5), (4, 3, 3, 3), None, {"pads": [1, 1]}, ["pads", "[1, 1]"]),
+        ((1, 3, 5, 5), (4, 3, 3, 3), None, {"strides": [1]}, ["strides", "[1]"]),
+        ((1, 3, 2, 5), (4, 3, 3, 3), None, {}, ["[3, 3]", "[2, 5]"]),
+    ],
+)
+def test_shapes_that_do_not_fit(x: Any, w: Any, bias: Any, attributes: dict[str, Any], words: list[str]):
+    arrays = [np.ones(shape, np.float32) for shape in (x, w, bias) if shape is not None]
+    with pytest.raises(ShapeError) as caught:
+        get("Conv")(arrays, attributes)
+    assert all(word in str(caught.value) for word in ["Conv", *words])
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"strides": [0, 1]}, {"dilations": [1, 0]}, {"pads": [-1, 0, 0, 0]}, {"auto_pad": "SAME"}, {"alpha": 1.0}],
+)
+def test_attributes_that_onnx_forbids(attributes: dict[str, Any]):
+    with pytest.raises(OperatorError):
+        get("Conv")([np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 2, 2), np.float32)], attributes)
+
+
+def test_element_types_must_agree():
+    with pytest.raises(OperatorError, match="element type"):
+        get("Conv")([np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 2, 2), np.float64)], {})
+
+
+def test_kernel_can_be_used_again():
+    """The second call must not see what the first one left in scratch memory."""
+    inputs, attributes = large_inputs("by rows")
+    kernel = bind("Conv", inputs, attributes)
+    workspace = Workspace(aligned_bytes(kernel.scratch_bytes))
+    results = [np.empty(kernel.outputs[0].shape, np.float32) for _ in range(3)]
+    for index, result in enumerate(results):
+        kernel.compute([inputs[0] * index, *inputs[1:]], [result], workspace)
+    # The output is affine in the input: equal steps.
+    steps = [later - earlier for earlier, later in pairwise(results)]
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-4, atol=1e-3)
