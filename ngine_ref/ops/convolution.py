@@ -68,6 +68,7 @@ def bind_conv(call: Call) -> Kernel:
     Raises:
         ShapeError: channels, kernel, bias or attributes do not fit each other.
     """
+    check_signature(call)
     return bind_convolution(call)
 
 
