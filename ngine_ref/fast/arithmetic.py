@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ngine_ref.errors import OperatorError
-from ngine_ref.fast.layout import Grid, aligned
+from ngine_ref.fast.layout import Grid
+from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.program import ELEMENTWISE, Elementwise, Operand, Step
 from ngine_ref.fast.winograd import TILE, Float32
 
-Instruction = tuple[Callable[..., Any], tuple[Any, ...]]
+Instruction = Callable[[], Any]
+"""A NumPy function with its arguments and its output bound to it."""
 ZERO = np.float32(0.0)
 ONE = np.float32(1.0)
 
@@ -32,9 +35,10 @@ _BINARY = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
 class Registers:
     """The registers of one worker, and which value is in which, for one tile row of one step at a time."""
 
-    def __init__(self, grid: Grid, most_channels: int) -> None:
+    def __init__(self, grid: Grid, most_channels: int, arena: Arena) -> None:
+        self._arena = arena
         self._grid = grid
-        self._pitch = grid.pitch(most_channels)
+        self._most = most_channels * grid.lanes
         self._arrays: list[Float32] = []
         self._constants: dict[int, tuple[Operand, Any]] = {}
         self._free: list[int] = []
@@ -71,11 +75,12 @@ class Registers:
     def _take(self) -> int:
         if not self._free:
             self._free.append(len(self._arrays))
-            self._arrays.append(aligned(TILE, TILE, self._pitch))
+            self._arrays.append(self._arena.zeros(TILE * TILE * self._most))
         return self._free.pop()
 
     def _view(self, register: int) -> Float32:
-        return self._arrays[register][:, :, : self._channels * self._grid.lanes]
+        row = self._channels * self._grid.lanes
+        return self._arrays[register][: TILE * TILE * row].reshape(TILE, TILE, row)
 
     def apply(self, operation: Elementwise, operands: Sequence[Operand]) -> list[Instruction]:
         """The instructions of one operator; its operands are names of registers, views of maps, or constants."""
@@ -113,26 +118,26 @@ class Registers:
     def _slope(self, value: Float32, slope: Any, result: Float32) -> list[Instruction]:
         """`value` where it is positive, else `slope * value`."""
         if np.all(slope <= ONE):
-            return [(np.multiply, (value, slope, result)), (np.maximum, (value, result, result))]
+            return [partial(np.multiply, value, slope, result), partial(np.maximum, value, result, out=result)]
         positive = self.spare()
         return [
-            (np.minimum, (value, ZERO, result)),
-            (np.multiply, (result, slope, result)),
-            (np.maximum, (value, ZERO, positive)),
-            (np.add, (result, positive, result)),
+            partial(np.minimum, value, ZERO, out=result),
+            partial(np.multiply, result, slope, result),
+            partial(np.maximum, value, ZERO, out=positive),
+            partial(np.add, result, positive, result),
         ]
 
 
 def _calls(op_type: str, values: list[Any], result: Float32) -> list[Instruction]:
     if op_type in _BINARY:
-        return [(_BINARY[op_type], (values[0], values[1], result))]
+        return [partial(_BINARY[op_type], values[0], values[1], result)]
     if op_type == "Relu":
-        return [(np.maximum, (values[0], ZERO, result))]
+        return [partial(np.maximum, values[0], ZERO, out=result)]
     if op_type == "Sigmoid":
         return [
-            (np.negative, (values[0], result)),
-            (np.exp, (result, result)),
-            (np.add, (result, ONE, result)),
-            (np.divide, (ONE, result, result)),
+            partial(np.negative, values[0], result),
+            partial(np.exp, result, result),
+            partial(np.add, result, ONE, result),
+            partial(np.divide, ONE, result, result),
         ]
     raise OperatorError(f"A region cannot carry {op_type}; it knows {', '.join(ELEMENTWISE)}.")

@@ -17,17 +17,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.fast.instructions import Instruction, StepBuilder, execute
 from ngine_ref.fast.layout import FeatureMap, Grid
+from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.program import Program, fold_scales
 from ngine_ref.fast.schedule import Placed, Schedule, schedule
 from ngine_ref.fast.teamwork import Helpers, Progress, run_team
 from ngine_ref.fast.tiling import cut, joined
-from ngine_ref.fast.winograd import Float32, transformed_filters
+from ngine_ref.fast.winograd import PLANES, Float32, transformed_filters
 
 PARTS = 2
 """Parts a picture is cut into: the bits of a result depend on it, so it does not follow the number of workers."""
@@ -47,10 +49,11 @@ class Part:
 
     def __init__(self, plan: Schedule, grid: Grid) -> None:
         self.grid = grid
+        arena = Arena()
         slots = {slot.index: slot for slot in plan.slots.values()}
-        buffers = {index: FeatureMap(grid, slot.channels) for index, slot in slots.items()}
+        buffers = {index: FeatureMap(grid, slot.channels, arena) for index, slot in slots.items()}
         self.maps = {name: buffers[slot.index] for name, slot in plan.slots.items()}
-        self.builder = StepBuilder(plan, grid, self.maps)
+        self.builder = StepBuilder(plan, grid, self.maps, arena)
         self.above: Part | None = None
         self.below: Part | None = None
 
@@ -78,10 +81,10 @@ class Part:
         calls: list[Instruction] = []
         if self.above:
             theirs = self.above.maps[name].by_lane()
-            calls.append((np.copyto, (own[0, :, :, :, 0], theirs[-2, :, :, :, -1])))
+            calls.append(partial(np.copyto, own[0, :, :, :, 0], theirs[-2, :, :, :, -1]))
         if self.below:
             theirs = self.below.maps[name].by_lane()
-            calls.append((np.copyto, (own[-1, :, :, :, -1], theirs[1, :, :, :, 0])))
+            calls.append(partial(np.copyto, own[-1, :, :, :, -1], theirs[1, :, :, :, 0]))
         return calls
 
 
@@ -142,7 +145,8 @@ class Region:
         """The filter banks of all steps, transformed at the first call."""
         with self._lock:
             if self._filters is None:
-                self._filters = [_bank(placed) for placed in self.plan.steps]
+                arena = Arena()
+                self._filters = [_bank(placed, arena) for placed in self.plan.steps]
             return self._filters
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
@@ -160,8 +164,10 @@ class Region:
             self._idle[size].append(instance)
 
 
-def _bank(placed: Placed) -> Float32:
+def _bank(placed: Placed, arena: Arena) -> Float32:
     step = placed.step
     if step.pointwise:
         return np.ascontiguousarray(step.weight[:, :, 0, 0])
-    return transformed_filters(step.weight, step.bias)
+    bank = arena.zeros(PLANES, step.channels, 1 + step.weight.shape[1])
+    bank[:] = transformed_filters(step.weight, step.bias)
+    return bank

@@ -1,6 +1,6 @@
 """The steps of a program as flat lists of NumPy calls on views that are built once.
 
-An instruction is a function and its arguments: `(np.matmul, (a, b, out))`. Building a view costs as much as a small
+An instruction is a NumPy function bound to its arguments and its output. Building a view costs as much as a small
 GEMM, so a part's instructions are made when sizes are known and only called when data comes. For one tile row of one
 convolution they are
 
@@ -14,12 +14,14 @@ convolution they are
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ngine_ref.fast.arithmetic import Instruction, Registers
-from ngine_ref.fast.layout import FeatureMap, Grid, aligned
+from ngine_ref.fast.layout import FeatureMap, Grid
+from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.schedule import Placed, Schedule
 from ngine_ref.fast.winograd import (
     BIAS_PLANE,
@@ -34,25 +36,26 @@ from ngine_ref.fast.winograd import (
 
 def execute(instructions: Iterable[Instruction]) -> None:
     """Call them one after another."""
-    for function, arguments in instructions:
-        function(*arguments)
+    for instruction in instructions:
+        instruction()
 
 
 class Transforms:
     """Scratch memory of one worker: transformed windows V, products M and what lies between."""
 
-    def __init__(self, grid: Grid, kept_channels: int, most_inputs: int, most_outputs: int) -> None:
+    def __init__(self, grid: Grid, kept_channels: int, most_inputs: int, most_outputs: int, arena: Arena) -> None:
         self.grid = grid
+        self.arena = arena
         items = grid.tile_rows * grid.blocks
         self.kept = self._windows(items, kept_channels) if kept_channels else None
         self.passing = self._windows(1, most_inputs)
-        self.half_window = aligned(PLANES * grid.pitch(most_inputs))
-        self.products = aligned(PLANES * grid.pitch(most_outputs))
-        self.half_tile = aligned(TILE * WINDOW * grid.pitch(most_outputs))
+        self.half_window = arena.zeros(PLANES * grid.pitch(most_inputs))
+        self.products = arena.zeros(PLANES * grid.pitch(most_outputs))
+        self.half_tile = arena.zeros(TILE * WINDOW * grid.pitch(most_outputs))
 
     def _windows(self, items: int, channels: int) -> Float32:
         """V [item, 6, 6, bias, channels and lanes], the bias channel filled in."""
-        windows = aligned(items, WINDOW, WINDOW, self.grid.pitch(1 + channels))
+        windows = self.arena.zeros(items, WINDOW, WINDOW, self.grid.pitch(1 + channels))
         windows[:, BIAS_PLANE[0], BIAS_PLANE[1], : self.grid.lanes] = self.grid.lane_mask()
         return windows
 
@@ -70,8 +73,8 @@ class Transforms:
         first = (1 + first_channel) * lanes
         target = self._item(kept, tile_row * self.grid.blocks + block)[:, :, first : first + source.channels * lanes]
         return [
-            (np.matmul, (WINDOW_TRANSFORM, source.window(tile_row, block), half.reshape(WINDOW, WINDOW * pitch))),
-            (np.matmul, (WINDOW_TRANSFORM, rows, target)),
+            partial(np.matmul, WINDOW_TRANSFORM, source.window(tile_row, block), half.reshape(WINDOW, WINDOW * pitch)),
+            partial(np.matmul, WINDOW_TRANSFORM, rows, target),
         ]
 
     def multiply(self, filters: Float32, tile_row: int, block: int, kept: bool, result: Float32) -> list[Instruction]:
@@ -85,9 +88,9 @@ class Transforms:
         by_plane = products.reshape(PLANES, pitch)[:, : outputs * lanes].reshape(PLANES, outputs, lanes)
         by_row = half.reshape(TILE, WINDOW, pitch)[:, :, : outputs * lanes]
         return [
-            (np.matmul, (filters, windows, by_plane)),
-            (np.matmul, (OUTPUT_TRANSFORM, products.reshape(WINDOW, -1), half.reshape(TILE, -1))),
-            (np.matmul, (OUTPUT_TRANSFORM, by_row, result)),
+            partial(np.matmul, filters, windows, by_plane),
+            partial(np.matmul, OUTPUT_TRANSFORM, products.reshape(WINDOW, -1), half.reshape(TILE, -1)),
+            partial(np.matmul, OUTPUT_TRANSFORM, by_row, result),
         ]
 
 
@@ -102,7 +105,7 @@ class Writer:
     def store(self, register: Float32, target: FeatureMap, tile_row: int, block: int, bordered: bool) -> list[Instruction]:
         """Copy `register` [4, 4, channels and lanes] to a tile row of a map."""
         instructions = self._zero_outside(register, target.channels, tile_row, block)
-        instructions.append((np.copyto, (target.centre(tile_row, block), register)))
+        instructions.append(partial(np.copyto, target.centre(tile_row, block), register))
         if bordered:
             instructions += self._border_columns(register, target, tile_row, block)
         return instructions
@@ -117,7 +120,7 @@ class Writer:
         for number, band in enumerate(self.grid.bands):
             inside = max(0, self.grid.valid_rows(band) - tile_row * TILE)
             views.append(lanes[inside:, :, :, number])
-        return [(view.fill, (0.0,)) for view in views if view.size]
+        return [partial(view.fill, 0.0) for view in views if view.size]
 
     def _border_columns(self, register: Float32, target: FeatureMap, tile_row: int, block: int) -> list[Instruction]:
         count = target.channels * self.grid.lanes - 1
@@ -127,12 +130,12 @@ class Writer:
         # has phases 1 to 4 as 0 to 3. Read from the register: NumPy copies operands that interleave in one array.
         source = as_strided(register[0, TILE - 1], (TILE, 2, count), (row, item - (TILE - 1) * phase, item))
         mask = self._column_mask(target.channels)
-        instructions: list[Instruction] = [(np.multiply, (source, mask, target.border_columns(tile_row, block)))]
+        instructions: list[Instruction] = [partial(np.multiply, source, mask, target.border_columns(tile_row, block))]
         if block:
             lanes = target.by_lane()[1 + TILE * tile_row : 1 + TILE * (tile_row + 1)]
             left, right = lanes[:, block - 1], lanes[:, block]
-            instructions.append((np.copyto, (right[:, 0, :, :, 0], left[:, TILE, :, :, -1])))
-            instructions.append((np.copyto, (left[:, WINDOW - 1, :, :, -1], right[:, 1, :, :, 0])))
+            instructions.append(partial(np.copyto, right[:, 0, :, :, 0], left[:, TILE, :, :, -1]))
+            instructions.append(partial(np.copyto, left[:, WINDOW - 1, :, :, -1], right[:, 1, :, :, 0]))
         return instructions
 
     def _column_mask(self, channels: int) -> Float32:
@@ -156,33 +159,34 @@ class Writer:
         shift = self.grid.block_tiles
         from_above, from_below = self._row_masks(target.channels)
         return [
-            (np.multiply, (rows[-2, :-shift], from_above, rows[0, shift:])),
-            (np.multiply, (rows[1, shift:], from_below, rows[-1, :-shift])),
+            partial(np.multiply, rows[-2, :-shift], from_above, rows[0, shift:]),
+            partial(np.multiply, rows[1, shift:], from_below, rows[-1, :-shift]),
         ]
 
     def _row_masks(self, channels: int) -> tuple[Float32, Float32]:
         if channels not in self._row_masks_of:
-            above, below = FeatureMap(self.grid, channels), FeatureMap(self.grid, channels)
+            masks = np.zeros((2, self.grid.blocks, WINDOW, self.grid.pitch(channels)), np.float32)
+            above, below = self.grid.by_lane(masks, channels)
             for upper in range(len(self.grid.bands) - 1):
                 if self.grid.continues(upper):
-                    above.by_lane()[0, :, :, :, upper + 1] = 1.0
-                    below.by_lane()[0, :, :, :, upper] = 1.0
+                    above[:, :, :, upper + 1] = 1.0
+                    below[:, :, :, upper] = 1.0
             shift = self.grid.block_tiles
-            self._row_masks_of[channels] = above.data[0].reshape(-1)[shift:].copy(), below.data[0].reshape(-1)[:-shift].copy()
+            self._row_masks_of[channels] = masks[0].reshape(-1)[shift:], masks[1].reshape(-1)[:-shift]
         return self._row_masks_of[channels]
 
 
 class StepBuilder:
     """Makes the instructions of a part's steps."""
 
-    def __init__(self, plan: Schedule, grid: Grid, maps: dict[str, FeatureMap]) -> None:
+    def __init__(self, plan: Schedule, grid: Grid, maps: dict[str, FeatureMap], arena: Arena) -> None:
         steps = plan.program.steps
         counts = plan.program.channels()
         self.plan, self.grid, self.maps = plan, grid, maps
         most_inputs = max((sum(counts[name] for name in step.inputs) for step in steps), default=1)
         most_outputs = max((step.channels for step in steps), default=1)
-        self.transforms = Transforms(grid, plan.kept_channels, most_inputs, most_outputs)
-        self.registers = Registers(grid, most_outputs)
+        self.transforms = Transforms(grid, plan.kept_channels, most_inputs, most_outputs, arena)
+        self.registers = Registers(grid, most_outputs, arena)
         self.writer = Writer(grid)
 
     def tile_row(self, placed: Placed, filters: Float32, tile_row: int) -> list[Instruction]:
@@ -238,14 +242,14 @@ class StepBuilder:
             weights = filters[:, first : first + source.channels]
             pixels = _split(source.centre(tile_row, block), source.channels, lanes)
             if first == 0:
-                instructions.append((np.matmul, (weights, pixels, by_channel)))
+                instructions.append(partial(np.matmul, weights, pixels, by_channel))
             else:
-                partial = self.registers.spare()
-                instructions.append((np.matmul, (weights, pixels, _split(partial, channels, lanes))))
-                instructions.append((np.add, (result, partial, result)))
+                share = self.registers.spare()
+                instructions.append(partial(np.matmul, weights, pixels, _split(share, channels, lanes)))
+                instructions.append(partial(np.add, result, share, result))
             first += source.channels
         if placed.step.bias is not None:
-            instructions.append((np.add, (result, self.registers.constant(placed.step.bias), result)))
+            instructions.append(partial(np.add, result, self.registers.constant(placed.step.bias), result))
         return instructions
 
 

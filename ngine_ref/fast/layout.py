@@ -25,19 +25,12 @@ from functools import cached_property
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.winograd import TILE, WINDOW, Float32
 
 LANE_MULTIPLE = 16
 ROW_PADDING = 16
 """Floats after each row, so that rows do not fall on the same cache sets."""
-
-
-def aligned(*shape: int) -> Float32:
-    """Zeros of that shape that begin at a multiple of 64 bytes."""
-    count = int(np.prod(shape))
-    raw = np.zeros(count + 16, np.float32)
-    start = (-raw.ctypes.data // 4) % 16
-    return raw[start : start + count].reshape(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +95,10 @@ class Grid:
 class FeatureMap:
     """One buffer for feature maps of a grid, and the views a convolution needs of it."""
 
-    def __init__(self, grid: Grid, channels: int) -> None:
+    def __init__(self, grid: Grid, channels: int, arena: Arena) -> None:
         self.grid = grid
         self.channels = channels
-        self.data = aligned(grid.rows + 2, grid.blocks, WINDOW, grid.pitch(channels))
+        self.data = arena.zeros(grid.rows + 2, grid.blocks, WINDOW, grid.pitch(channels))
 
     def window(self, tile_row: int, block: int) -> Float32:
         """[6 rows, 6 phases and all channels and lanes]: the windows of a tile row."""
