@@ -88,7 +88,7 @@ class Registers:
         if operation.op_type in ("LeakyRelu", "PRelu"):
             # Both the value and its product with the slope are needed to the end.
             result = self.make(operation.output)
-            instructions = self._slope(values[0], values[1], result)
+            instructions = _slope(values[0], values[1], result, self.spare())
             self._release(operation)
             return instructions
         # Reads an element before it writes it: the result may take the place of an operand that dies here.
@@ -115,17 +115,17 @@ class Registers:
             self._constants[id(operand)] = (operand, np.repeat(operand, self._grid.lanes).astype(np.float32))
         return self._constants[id(operand)][1]
 
-    def _slope(self, value: Float32, slope: Any, result: Float32) -> list[Instruction]:
-        """`value` where it is positive, else `slope * value`."""
-        if np.all(slope <= ONE):
-            return [partial(np.multiply, value, slope, result), partial(np.maximum, value, result, out=result)]
-        positive = self.spare()
-        return [
-            partial(np.minimum, value, ZERO, out=result),
-            partial(np.multiply, result, slope, result),
-            partial(np.maximum, value, ZERO, out=positive),
-            partial(np.add, result, positive, result),
-        ]
+
+def _slope(value: Float32, slope: Any, result: Float32, spare: Float32) -> list[Instruction]:
+    """`value` where it is positive, else `slope * value`."""
+    if np.all(slope <= ONE):
+        return [partial(np.multiply, value, slope, result), partial(np.maximum, value, result, out=result)]
+    return [
+        partial(np.minimum, value, ZERO, out=result),
+        partial(np.multiply, result, slope, result),
+        partial(np.maximum, value, ZERO, out=spare),
+        partial(np.add, result, spare, result),
+    ]
 
 
 def _calls(op_type: str, values: list[Any], result: Float32) -> list[Instruction]:
@@ -141,3 +141,27 @@ def _calls(op_type: str, values: list[Any], result: Float32) -> list[Instruction
             partial(np.divide, ONE, result, result),
         ]
     raise OperatorError(f"A region cannot carry {op_type}; it knows {', '.join(ELEMENTWISE)}.")
+
+
+def apply_after(step: Step, pixels: Float32) -> Float32:
+    """What follows a convolution, on its result [N, rows, width] as an ordinary array, which is overwritten.
+
+    The step may only read its own values and constants.
+    """
+    values: dict[str, Float32] = {step.output: pixels}
+    for operation in step.after:
+        operands = [values[operand] if isinstance(operand, str) else _by_channel(operand) for operand in operation.inputs]
+        result = np.empty(pixels.shape, np.float32)
+        values[operation.output] = result
+        if operation.op_type in ("LeakyRelu", "PRelu"):
+            calls = _slope(operands[0], operands[1], result, np.empty_like(result))
+        else:
+            calls = _calls(operation.op_type, operands, result)
+        for call in calls:
+            call()
+        pixels = result
+    return pixels
+
+
+def _by_channel(constant: Float32) -> Float32:
+    return constant[:, None, None] if constant.ndim == 1 else constant

@@ -14,7 +14,6 @@ the step before, a copy of their border rows and the tile rows that need them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,18 +21,15 @@ from functools import partial
 import numpy as np
 
 from ngine_ref.fast.blas import one_thread_each
+from ngine_ref.fast.instances import Instances
 from ngine_ref.fast.instructions import Instruction, StepBuilder, execute
 from ngine_ref.fast.layout import FeatureMap, Grid
 from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.program import Program, fold_scales
 from ngine_ref.fast.schedule import Placed, Schedule, schedule
 from ngine_ref.fast.teamwork import Helpers, Progress, run_team
-from ngine_ref.fast.tiling import cut, joined
+from ngine_ref.fast.tiling import PARTS, cut, joined
 from ngine_ref.fast.winograd import PLANES, Float32, transformed_filters
-
-PARTS = 2
-"""Parts a picture is cut into: the bits of a result depend on it, so it does not follow the number of workers."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartStep:
@@ -132,36 +128,30 @@ class Instance:
 
 
 class Region:
-    """A program with its weights transformed, and the instances made so far. Safe to use from several threads."""
+    """A program with its weights transformed."""
 
     def __init__(self, program: Program) -> None:
         self.plan = schedule(fold_scales(program))
-        self.program = program
-        self._filters: list[Float32] | None = None
-        self._idle: dict[tuple[int, int, int], list[Instance]] = {}
-        self._lock = threading.Lock()
+        arena = Arena()
+        self.filters = [_bank(placed, arena) for placed in self.plan.steps]
 
-    def filters(self) -> list[Float32]:
-        """The filter banks of all steps, transformed at the first call."""
-        with self._lock:
-            if self._filters is None:
-                arena = Arena()
-                self._filters = [_bank(placed, arena) for placed in self.plan.steps]
-            return self._filters
+    def bind(self, batch: int, height: int, width: int) -> BoundRegion:
+        """The program for pictures of that size."""
+        return BoundRegion(self, batch, height, width)
+
+
+class BoundRegion:
+    """A program for one size of picture. Safe to use from several threads."""
+
+    def __init__(self, region: Region, batch: int, height: int, width: int) -> None:
+        self.instances: Instances[Instance] = Instances(
+            lambda: Instance(region.plan, region.filters, batch, height, width)
+        )
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
-        """Fill `outputs` from `inputs`: float32, C order, [batch, channels, height, width] each."""
-        batch, _, height, width = inputs[0].shape
-        filters = self.filters()
-        size = (batch, height, width)
-        with self._lock:
-            waiting = self._idle.setdefault(size, [])
-            instance = waiting.pop() if waiting else None
-        if instance is None:
-            instance = Instance(self.plan, filters, *size)
-        instance.run(inputs, outputs, helpers)
-        with self._lock:
-            self._idle[size].append(instance)
+        """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the order of the program's names."""
+        with self.instances.one() as instance:
+            instance.run(inputs, outputs, helpers)
 
 
 def _bank(placed: Placed, arena: Arena) -> Float32:

@@ -194,10 +194,11 @@ class StepBuilder:
         return [
             instruction
             for block in range(self.grid.blocks)
-            for instruction in self._item(placed, filters, tile_row, block)
+            for instruction in self.item(placed, filters, tile_row, block)
         ]
 
-    def _item(self, placed: Placed, filters: Float32, tile_row: int, block: int) -> list[Instruction]:
+    def item(self, placed: Placed, filters: Float32, tile_row: int, block: int) -> list[Instruction]:
+        """The instructions of one step for one tile row of one block; afterwards the registers hold its values."""
         step = placed.step
         registers = self.registers
         registers.begin(step)

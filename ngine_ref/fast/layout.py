@@ -79,6 +79,12 @@ class Grid:
         first = block * self.block_tiles * TILE
         return max(0, min(self.block_tiles * TILE, self.width - first))
 
+    def of_phase(self, pixels: Float32, block: int, phase: int) -> tuple[Float32, int]:
+        """The columns of pixels [..., width] that a block's phase (0 to 5) holds, and how many tiles come before them."""
+        first = block * self.block_tiles * TILE + phase - 1
+        skipped = 1 if first < 0 else 0
+        return pixels[..., first + skipped * TILE : first + self.block_tiles * TILE : TILE], skipped
+
     def lane_mask(self) -> Float32:
         """[lanes]: 1 where a lane belongs to a band, 0 in the padding."""
         mask = np.zeros(self.lanes, np.float32)
@@ -122,30 +128,21 @@ class FeatureMap:
         count = self.channels * self.grid.lanes - 1
         return as_strided(row[0, 0, 1:], (TILE, 2, count), (self.data.strides[0], ((WINDOW - 1) * pitch - 1) * item, item))
 
-    def pack(self, images: Float32) -> None:
-        """Take over the grid's part of images [batch, channels, height, width]."""
+    def pack(self, images: Float32, bands: tuple[Band, ...] | None = None) -> None:
+        """Take over the grid's part of images [batch, channels, height, width], or other bands than the grid's own."""
         self.data[:] = 0.0
         lanes = self.by_lane()
-        for number, band in enumerate(self.grid.bands):
-            rows = self.grid.valid_rows(band)
-            picture = images[band.image, :, band.first_row : band.first_row + rows].transpose(1, 0, 2)
+        height = images.shape[2]
+        for number, band in enumerate(bands or self.grid.bands):
+            # Layout row r is picture row band.first_row - 1 + r.
+            first, last = max(0, band.first_row - 1), min(height, band.first_row + self.grid.rows + 1)
+            picture = images[band.image, :, first:last].transpose(1, 0, 2)
+            offset = first - (band.first_row - 1)
             for block in range(self.grid.blocks):
-                target = lanes[1 : 1 + rows, block, :, :, number]
-                first = block * self.grid.block_tiles * TILE
+                target = lanes[offset : offset + len(picture), block, :, :, number]
                 for phase in range(WINDOW):
-                    column = first + phase - 1
-                    skipped = 1 if column < 0 else 0
-                    pixels = picture[:, :, column + skipped * TILE : first + self.grid.block_tiles * TILE + phase - 1 : TILE]
+                    pixels, skipped = self.grid.of_phase(picture, block, phase)
                     target[:, phase, :, skipped : skipped + pixels.shape[2]] = pixels
-        self.border_rows_inside()
-
-    def border_rows_inside(self) -> None:
-        """Copy the border rows that neighbouring bands of this grid have for each other."""
-        lanes = self.by_lane()
-        for upper in range(len(self.grid.bands) - 1):
-            if self.grid.continues(upper):
-                lanes[0, :, :, :, upper + 1] = lanes[-2, :, :, :, upper]
-                lanes[-1, :, :, :, upper] = lanes[1, :, :, :, upper + 1]
 
     def unpack(self, images: Float32) -> None:
         """Write the grid's part of images [batch, channels, height, width]."""
@@ -154,8 +151,6 @@ class FeatureMap:
             rows = self.grid.valid_rows(band)
             picture = images[band.image, :, band.first_row : band.first_row + rows].transpose(1, 0, 2)
             for block in range(self.grid.blocks):
-                first = block * self.grid.block_tiles * TILE
-                columns = self.grid.valid_columns(block)
-                for phase in range(TILE):
-                    target = picture[:, :, first + phase : first + columns : TILE]
-                    target[:] = lanes[1 : 1 + rows, block, 1 + phase, :, number, : target.shape[2]]
+                for phase in range(1, 1 + TILE):
+                    target, _ = self.grid.of_phase(picture, block, phase)
+                    target[:] = lanes[1 : 1 + rows, block, phase, :, number, : target.shape[2]]

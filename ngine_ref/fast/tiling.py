@@ -18,6 +18,8 @@ from __future__ import annotations
 from ngine_ref.fast.layout import LANE_MULTIPLE, Band, Grid
 from ngine_ref.fast.winograd import TILE
 
+PARTS = 2
+"""Parts a picture is cut into: the bits of a result depend on it, so it does not follow the number of workers."""
 CALLS = 7.0
 """What the calls of one tile row cost, in lanes."""
 LANE_COST = {16: 1.3, 32: 1.05, 48: 1.12, 64: 1.0, 80: 1.06, 96: 1.06, 112: 1.08, 128: 1.08}
@@ -66,3 +68,11 @@ def cut(batch: int, height: int, width: int, parts: int) -> tuple[Grid, ...]:
 def joined(above: Grid, below: Grid) -> bool:
     """Whether the last band of one grid and the first of the next lie one above the other in a picture."""
     return above.bands[-1].image == below.bands[0].image
+
+
+def block_width(width: int, tile_rows: int) -> tuple[int, int]:
+    """How many blocks of columns a single band is best cut into, and how many tiles wide they are."""
+    wide = -(-width // TILE)
+    candidates = {-(-wide // blocks) for blocks in range(1, wide + 1)}
+    tiles = min(candidates, key=lambda tiles: (_cost(tiles, -(-wide // tiles) * tile_rows), tiles))
+    return -(-wide // tiles), tiles
