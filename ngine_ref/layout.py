@@ -244,7 +244,7 @@ class _Groups:
             return False
         root = group.root
         shape = self._spec(root).shape
-        if prod(shape) != prod(spec.shape) or not self._covers(value, group):
+        if prod(shape) != prod(spec.shape):  # it is itself a part of something
             return False
         joint.members.append((root, output, _slicer(where, shape)))
         joint.members.extend(group.members)
@@ -258,15 +258,6 @@ class _Groups:
         for member in group.values:
             self._group[member] = joint
         self._sliced.add(value)
-        return True
-
-    def _covers(self, value: int, group: _Group) -> bool:
-        """Whether a value has the whole buffer of its group, rather than a slice of it."""
-        parents = {member: source for member, source, _ in group.members}
-        while value != group.root:
-            value = parents[value]
-            if prod(self._spec(value).shape) != prod(self._spec(group.root).shape):
-                return False
         return True
 
     def _place(self, moved: int, copied: int) -> Layout:

@@ -164,6 +164,52 @@ def test_in_place_only_where_the_operand_dies():
     np.testing.assert_allclose(InferenceSession(model).run(None, {"x": x})[0], expected, rtol=1e-6)
 
 
+def test_a_slice_of_a_batch_is_no_view():
+    """Half the channels of two images are not contiguous, so they cannot be had in another shape without a copy."""
+    weights = {"w": integers(2, 2, 1), "flat": np.array([2, -1])}
+    before = parse(
+        """g (float[2, 2, 4] x) => (float[2, 4, 4] y, float[2, 1] z) {
+          u = Conv(x, w)
+          f = Reshape(u, flat)
+          j = Concat <axis: int = 1> (u, x)
+          y = Sign(j)
+          z = ReduceMean <axes: ints = [1]> (f)
+        }""",
+        **weights,
+    )
+    after = parse(
+        """g (float[2, 2, 4] x) => (float[2, 4, 4] y, float[2, 1] z) {
+          u = Conv(x, w)
+          j = Concat <axis: int = 1> (u, x)
+          y = Sign(j)
+          f = Reshape(u, flat)
+          z = ReduceMean <axes: ints = [1]> (f)
+        }""",
+        **weights,
+    )
+    x = integers(2, 2, 4)
+    for model, copied in ((before, 2 * x.nbytes), (after, x.nbytes)):
+        assert layout_of(model, {"x": x}).copied_bytes == copied
+        for actual, expected in zip(
+            InferenceSession(model).run(None, {"x": x}), ReferenceEvaluator(model).run(None, {"x": x}), strict=True
+        ):
+            np.testing.assert_array_equal(actual, expected)
+
+
+def test_nothing_is_overwritten_that_the_same_step_still_reads():
+    model = parse(
+        """g (float[1, 2, 4] x) => (float[1, 2, 4] y) {
+          u = ReduceMean <axes: ints = [1]> (x)
+          v = Sigmoid(u)
+          j = Concat <axis: int = 1> (u, v)
+          y = Mul(j, u)
+        }"""
+    )
+    layout = layout_of(model, {"x": integers(1, 2, 4)})
+    roots = {layout.values[root].name for root in layout.derived}
+    assert {"j", "y"} <= roots, "u is the head of j, so the product must not be written over j"
+
+
 def test_an_elementwise_chain_needs_one_buffer():
     lines = "\n".join(f"v{index + 1} = Sigmoid(v{index})" for index in range(30))
     model = parse(f"g (float[1000] x) => (float[1000] y) {{ v0 = Relu(x)\n{lines}\ny = Flatten(v30) }}")

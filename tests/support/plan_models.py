@@ -54,6 +54,7 @@ class PlanModel:
                 helper.make_tensor("flat", TensorProto.INT64, [2], [self.batch, -1]),
                 helper.make_tensor("half", TensorProto.FLOAT, [1], [0.5]),
                 helper.make_tensor("w", TensorProto.FLOAT, [2, 2, 1], [1, 2, 0, -1]),
+                helper.make_tensor("narrow", TensorProto.FLOAT, [1, 2, 1], [1, 1]),
             ],
         )
         opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.ngine", 1)]
@@ -84,7 +85,7 @@ def _add_random_node(made: PlanModel, rng: np.random.Generator) -> None:
     beside = [name for name in names if len(made.shapes[name]) == len(shape)]
     parts = [source, *map(str, rng.choice(beside, int(rng.integers(1, 3))))]
     joint = sum(made.shapes[name][1] for name in parts)
-    match rng.integers(9):
+    match rng.integers(11):
         case 0:
             made.add(str(rng.choice(["Relu", "Neg", "Identity", "Sign"])), [source], shape)
         case 1 | 2:
@@ -98,6 +99,12 @@ def _add_random_node(made: PlanModel, rng: np.random.Generator) -> None:
             made.add("Reshape", [source, "flat"], (made.batch, channels * 4))
         case 7 if shape == (made.batch, 2, 4):
             made.add("Conv", [source, "w"], shape)
+        case 9 if len(shape) == 3 and shape[1] == 2:
+            made.add("Conv", [source, "narrow"], (made.batch, 1, 4))
+        case 10:
+            narrow = [name for name in names if made.shapes[name] == (made.batch, 1, 4)]
+            if len(shape) == 3 and narrow:
+                made.add("Sub", [source, str(rng.choice(narrow))], shape)
         case 8 if len(shape) == 3 and joint <= 64:
             convolved = [name for name in names if made.shapes[name] == (made.batch, 2, 4)]
             made.add_fused_tail(parts[: int(rng.integers(1, 3))], str(rng.choice(convolved)))
