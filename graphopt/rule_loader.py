@@ -38,7 +38,7 @@ def _rule(item: RuleText) -> Rule:
     pattern = [node for node in statements if node.op_type != "Constant"]
     if not pattern:
         raise item.error(f"{function.name} has no operator in its body; write the nodes that it stands for.")
-    _check_values(item, pattern, constants)
+    _check_values(item, pattern)
     for node in pattern:
         _check_operator(item, node, opsets)
     numbers = _numbers(item)
@@ -96,9 +96,9 @@ def _check_header(item: RuleText) -> None:
             )
 
 
-def _check_values(item: RuleText, pattern: list[NodeProto], constants: dict[str, np.ndarray]) -> None:
+def _check_values(item: RuleText, pattern: list[NodeProto]) -> None:
     function = item.function
-    known = {*function.input, *constants}
+    known = set(function.input)
     read: set[str] = set()
     for node in function.node:
         for name in node.input:
@@ -109,7 +109,7 @@ def _check_values(item: RuleText, pattern: list[NodeProto], constants: dict[str,
         if node.domain != REQUIRE:
             read.update(node.input)
             for name in node.output:
-                if name in known and name not in constants:
+                if name in known:
                     raise item.error(f"{name!r} is made twice; give the second value another name.", node)
                 known.add(name)
     output = function.output[0]

@@ -59,7 +59,7 @@ def parse_rule_text(text: str, source: str) -> list[RuleText]:
     try:
         functions = list(parse_model(_STUB + text).functions)
     except ParseError as error:
-        raise _parse_error(error, source) from None
+        raise _parse_error(error, source, last_line=1 + blanked.rstrip().count("\n")) from None
     spans = _function_spans(blanked)
     if len(spans) != len(functions):
         line = 1 + blanked.count("\n", 0, spans[len(functions)][0]) if len(spans) > len(functions) else 1
@@ -102,11 +102,11 @@ def _function_spans(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _parse_error(error: ParseError, source: str) -> RuleError:
+def _parse_error(error: ParseError, source: str, *, last_line: int) -> RuleError:
     message = error.args[0]
     text = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
     place = re.search(r"line: (\d+)", text)
-    line = int(place[1]) - 1 if place else 1
+    line = min(int(place[1]) - 1, last_line) if place else 1  # at its end, the parser points behind the blank lines
     what = [part for part in text.splitlines() if part and not part.startswith(("[ParseError", "Error context"))]
     context = re.search(r"Error context: *([^\n]*)", text)
     shown = f" in `{context[1].strip()}`" if context and context[1].strip() else ""
