@@ -36,10 +36,9 @@ def assemble(model: ModelProto, scopes: Sequence[Scope], *, digest: str, functio
     if functions:
         assign_domains(bodies, _taken(model, scopes))
     by_proto = {id(scope.proto): scope for scope in scopes}
-    result.graph.CopyFrom(writer.graph(model.graph, scopes[0]))
+    writer.write_graph(model.graph, scopes[0], result.graph)
     for function in model.functions:
-        scope = by_proto.get(id(function))
-        result.functions.append(function if scope is None else writer.function(function, scope))
+        writer.write_function(function, by_proto.get(id(function)), result.functions.add())
     _import(result, (writer.domain_of(body) for body in bodies))
     if functions and bodies:
         result.functions.extend(body.function for body in bodies)
@@ -66,32 +65,30 @@ class _Writer:
         """The domain that calls of this body are written with."""
         return body.function.domain if self._functions else body.operator[0]
 
-    def graph(self, source: GraphProto, scope: Scope) -> GraphProto:
-        """A graph with the scope's nodes."""
+    def write_graph(self, source: GraphProto, scope: Scope, target: GraphProto) -> None:
+        """Fill an empty graph with what the source has and the scope's nodes. Weights are copied once, here."""
         if id(scope) not in self._changed:
-            return source
-        graph = GraphProto()
-        _copy_fields(source, graph, without=("node", "value_info", "quantization_annotation"))
-        graph.node.extend(self._node(node) for node in scope.nodes)
+            target.CopyFrom(source)
+            return
+        _copy_fields(source, target, without=("node", "value_info", "quantization_annotation"))
+        target.node.extend(self._node(node) for node in scope.nodes)
         gone = _gone(source, scope)
-        graph.value_info.extend(info for info in source.value_info if info.name not in gone)
-        graph.quantization_annotation.extend(
+        target.value_info.extend(info for info in source.value_info if info.name not in gone)
+        target.quantization_annotation.extend(
             entry for entry in source.quantization_annotation if entry.tensor_name not in gone
         )
-        return graph
 
-    def function(self, source: FunctionProto, scope: Scope) -> FunctionProto:
-        """A model-local function with the scope's nodes."""
-        if id(scope) not in self._changed:
-            return source
-        function = FunctionProto()
-        _copy_fields(source, function, without=("node", "value_info"))
-        function.node.extend(self._node(node) for node in scope.nodes)
+    def write_function(self, source: FunctionProto, scope: Scope | None, target: FunctionProto) -> None:
+        """Fill an empty function likewise; without a scope it stays what it is."""
+        if scope is None or id(scope) not in self._changed:
+            target.CopyFrom(source)
+            return
+        _copy_fields(source, target, without=("node", "value_info"))
+        target.node.extend(self._node(node) for node in scope.nodes)
         gone = _gone(source, scope)
-        function.value_info.extend(info for info in source.value_info if info.name not in gone)
+        target.value_info.extend(info for info in source.value_info if info.name not in gone)
         new = (node.body for node in scope.nodes if isinstance(node, FusedNode) and not node.is_written)
-        _import(function, (self.domain_of(body) for body in new))
-        return function
+        _import(target, (self.domain_of(body) for body in new))
 
     def _node(self, node: Node) -> NodeProto:
         if isinstance(node, FusedNode) and not node.is_written:
@@ -112,7 +109,8 @@ class _Writer:
         attributes = {attribute.name: attribute for attribute in proto.attribute}
         for (name, place, source), body in zip(bodies_of(node), node.bodies, strict=True):
             target = attributes[name].g if place < 0 else attributes[name].graphs[place]
-            target.CopyFrom(self.graph(source, body))
+            target.Clear()
+            self.write_graph(source, body, target)
 
     def _call(self, node: FusedNode) -> NodeProto:
         proto = NodeProto(

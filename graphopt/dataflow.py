@@ -77,6 +77,11 @@ class DataflowGraph:
         """The node that makes a value; None for inputs, initializers and captured values."""
         return self._producer.get(value)
 
+    def operator_of(self, value: str) -> tuple[str, str] | None:
+        """Domain and name of the operator that makes a value."""
+        index = self._producer.get(value)
+        return None if index is None else (self.nodes[index].domain, self.nodes[index].op_type)
+
     def readers(self, value: str) -> list[int]:
         """The nodes that read a value, one entry for each input slot that does."""
         return self._readers.get(value, [])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from graphopt.dataflow import DataflowGraph
 from graphopt.eligibility import REQUIREMENTS, Candidate, Order, preference
 from graphopt.ledger import Refusal
-from graphopt.matcher import Match, Mismatch, match
+from graphopt.matcher import Match, Mismatch, match, may_match
 from graphopt.rule import Condition, PatternNode, Rule
 
 
@@ -21,8 +21,9 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
     `rules` are the rules of one fused operator.
     """
     refusals: list[Refusal] = []
+    likely = [rule for rule in rules if may_match(rule, view, anchor)]
     missing: list[Mismatch] = []
-    for rule in rules:
+    for rule in likely:
         matches: list[Match] = []
         for found in match(rule, view, anchor):
             if isinstance(found, Match):
@@ -36,6 +37,9 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
             if refusal is None:
                 return found
             refusals.append(refusal)
+    for rule in rules:
+        if rule not in likely and rule.has_labelled_nodes:  # else a mismatch is no refusal
+            missing += [m for m in match(rule, view, anchor) if isinstance(m, Mismatch) and m.failed.number]
     if missing:
         refusals.append(_refuse_mismatches(missing, view, order))
     return max(refusals, key=lambda refusal: refusal.condition, default=None)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
 
 from graphopt.dataflow import DataflowGraph
-from graphopt.rule import COMMUTATIVE, PatternNode, Rule
+from graphopt.rule import PatternNode, Rule
 from graphopt.scope import Node
 
 ABSENT = None
@@ -23,8 +24,7 @@ ABSENT = None
 Bindings = dict[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A rule's body found in a graph."""
 
     rule: Rule
@@ -50,8 +50,7 @@ class Fault:
     """How the sentence goes on where the operator is another one: ', not by'."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """Why a rule's body does not occur at an anchor, for one assignment of operands."""
 
     rule: Rule
@@ -68,68 +67,70 @@ class Mismatch:
         return self.fault.reason + (f"{self.fault.instead} {_either(operators)}" if self.fault.instead else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """A partial match: the body's nodes from `step` on are matched."""
-
-    step: int
-    nodes: tuple[int, ...]
-    values: Bindings
-    variadic: tuple[str, ...]
-    attributes: dict[str, AttributeProto]
-
-
 def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mismatch]:
     """Every way, and every failed way, to lay the rule's body over the graph so that its last node is `anchor`."""
-    output = view.nodes[anchor].outputs[0] if view.nodes[anchor].outputs else ""
-    pending = [_State(len(rule.body), (), {rule.output: output}, (), {})]
-    while pending:
-        state = pending.pop()
-        if state.step == 0:
-            yield Match(rule, anchor, state.nodes, state.values, state.variadic, state.attributes)
-            continue
-        pattern = rule.body[state.step - 1]
-        grown = _step(rule, view, pattern, state)
-        if isinstance(grown, list):
-            pending += reversed(grown)
+    choices: list[bool] = []
+    while True:
+        found, made = _attempt(rule, view, anchor, choices)
+        yield found
+        # The next assignment: the last choice that still has another side takes it, those behind it start afresh.
+        while made and made[-1]:
+            made.pop()
+        if not made:
+            return
+        made[-1] = True
+        choices = made
+
+
+def may_match(rule: Rule, view: DataflowGraph, anchor: int) -> bool:
+    """Whether the producers next to the anchor are those of the rule: a quick look before `match`."""
+    inputs = view.nodes[anchor].inputs
+    for slot, key in rule.expected:
+        candidates = inputs if slot is None else inputs[slot:][:1]
+        if not any(view.operator_of(value) == key for value in candidates):
+            return False
+    return True
+
+
+def _attempt(
+    rule: Rule, view: DataflowGraph, anchor: int, choices: Sequence[bool]
+) -> tuple[Match | Mismatch, list[bool]]:
+    """One assignment of operands: what comes of it, and the choices that were made (True: operands exchanged)."""
+    outputs = view.nodes[anchor].outputs
+    values: Bindings = {rule.output: outputs[0] if outputs else ""}
+    attributes: dict[str, AttributeProto] = {}
+    nodes: list[int] = []
+    made: list[bool] = []
+    variadic: tuple[str, ...] = ()
+    for pattern in rule.backwards:
+        value = next(values[name] for name in pattern.outputs if name in values) or ""
+        index = view.producer(value)
+        node = view.nodes[index] if index is not None else None
+        if index is None or node is None:
+            fault: Fault | None = Fault(_origin(view, value), value, ", not made by")
+        elif node.op_type != pattern.op_type or node.domain != pattern.domain:
+            domain = f" of domain {node.domain!r}" if node.domain else ""
+            fault = Fault(f"{value!r} is made by {node.title}{domain}", value, ", not by")
         else:
-            yield Mismatch(rule, anchor, pattern, state.values, state.variadic, grown)
-
-
-def _step(rule: Rule, view: DataflowGraph, pattern: PatternNode, state: _State) -> list[_State] | Fault:
-    """Match one more node of the body: the states that follow, or the reason and the place where it fails."""
-    value = next(state.values[name] for name in pattern.outputs if name in state.values) or ""
-    index = view.producer(value)
-    if index is None:
-        return Fault(_origin(view, value), value, ", not made by")
-    node = view.nodes[index]
-    if node.op_type != pattern.op_type or node.domain != pattern.domain:
-        domain = f" of domain {node.domain!r}" if node.domain else ""
-        return Fault(f"{value!r} is made by {node.title}{domain}", value, ", not by")
-    values = dict(state.values)
-    fault = _bind_outputs(view, pattern, node, values)
-    attributes = state.attributes
-    if fault is None and (pattern.exact or pattern.references or node.proto.attribute):
-        attributes = dict(attributes)
-        fault = _bind_attributes(view.scope.opset, pattern, node, attributes)
-    if fault is not None:
-        return fault
-    grown: list[_State] = []
-    faults: list[Fault] = []
-    for operands in _operand_orders(pattern, node):
-        bound = _bind_inputs(rule, view, pattern, node, operands, values)
-        if isinstance(bound, Fault):
-            faults.append(bound)
-        else:
-            variadic = bound[1] if rule.variadic in pattern.inputs else state.variadic
-            grown.append(_State(state.step - 1, (index, *state.nodes), bound[0], variadic, attributes))
-    return grown or faults[0]
-
-
-def _operand_orders(pattern: PatternNode, node: Node) -> list[tuple[str, ...]]:
-    if (pattern.domain, pattern.op_type) in COMMUTATIVE and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
-        return [node.inputs, node.inputs[::-1]]
-    return [node.inputs]
+            nodes.append(index)
+            fault = None
+            if len(node.outputs) > 1 or len(pattern.outputs) > 1:
+                fault = _bind_outputs(view, pattern, node, values)
+            if fault is None and (pattern.references or pattern.exact or node.attributes):
+                fault = _bind_attributes(view.scope.opset, pattern, node, attributes)
+            operands = node.inputs
+            if pattern.is_commutative and len(operands) == 2 and operands[0] != operands[1]:
+                made.append(len(made) < len(choices) and choices[len(made)])
+                if made[-1]:
+                    operands = operands[::-1]
+            if fault is None and rule.variadic in pattern.inputs:
+                operands, variadic, fault = _take_variadic(rule, pattern, node)
+            if fault is None:
+                fault = _bind_inputs(rule, view, pattern, node, operands, values)
+        if fault is not None:
+            return Mismatch(rule, anchor, pattern, values, variadic, fault), made
+    nodes.reverse()
+    return Match(rule, anchor, tuple(nodes), values, variadic, attributes), made
 
 
 def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values: Bindings) -> Fault | None:
@@ -143,24 +144,25 @@ def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values:
     return None
 
 
+def _take_variadic(
+    rule: Rule, pattern: PatternNode, node: Node
+) -> tuple[tuple[str, ...], tuple[str, ...], Fault | None]:
+    """Part a node's inputs: those of fixed meaning, and those that the variadic input stands for."""
+    place = pattern.inputs.index(rule.variadic or "")
+    end = len(node.inputs) - (len(pattern.inputs) - place - 1)
+    if end < place:
+        fault = Fault(f"{node.title} has {len(node.inputs)} inputs, fewer than the rule needs", node.label)
+        return (), (), fault
+    return node.inputs[:place] + node.inputs[end:], node.inputs[place:end], None
+
+
 def _bind_inputs(
     rule: Rule, view: DataflowGraph, pattern: PatternNode, node: Node, operands: tuple[str, ...], values: Bindings
-) -> tuple[Bindings, tuple[str, ...]] | Fault:
-    """The bindings after this node's inputs, and the variadic values; or the reason and the place of a failure."""
-    variadic: tuple[str, ...] = ()
-    names = pattern.inputs
-    if rule.variadic in names:
-        place = names.index(rule.variadic)
-        after = len(names) - place - 1
-        end = len(operands) - after
-        if end < place:
-            return Fault(f"{node.title} has {len(operands)} inputs, fewer than the rule needs", node.label)
-        variadic = operands[place:end]
-        names = (*names[:place], *names[place + 1 :])
-        operands = (*operands[:place], *operands[end:])
+) -> Fault | None:
+    """Bind the inputs of one matched node; the reason and the place where they do not fit."""
+    names = pattern.fixed_inputs(rule.variadic)
     if len(operands) > len(names) and any(operands[len(names) :]):
         return Fault(f"{node.title} has {len(operands)} inputs, more than the rule knows", node.label)
-    bound = dict(values)
     for slot, name in enumerate(names):
         actual = operands[slot] if slot < len(operands) else ABSENT
         if name == "":
@@ -169,17 +171,17 @@ def _bind_inputs(
             continue
         if not actual and name not in rule.inputs:
             return Fault(f"{node.title} lacks its input {slot}", node.label)
-        if name in bound:
-            if (bound[name] or "") != (actual or ""):
-                return Fault(f"{node.title} reads {actual!r} where the pattern has {bound[name]!r} again", str(actual))
+        if name in values:
+            if (values[name] or "") != (actual or ""):
+                return Fault(f"{node.title} reads {actual!r} where the pattern has {values[name]!r} again", str(actual))
             continue
         if name in rule.constants:
             others = [other for other in operands if other != actual]
             fault = _constant_fault(view, rule.constants[name], str(actual), others)
             if fault:
                 return Fault(fault, str(actual))
-        bound[name] = actual
-    return bound, variadic
+        values[name] = actual
+    return None
 
 
 def _bind_attributes(

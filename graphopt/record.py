@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from onnx import ModelProto, NodeProto
 
@@ -27,8 +27,7 @@ INPUTS = "graphopt.inputs"
 """On the model: JSON, the graph's inputs in order, where initializers were dropped from them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(NamedTuple):
     """A standard node that a fused node stands for, and whatever inlining the fused node would not give back."""
 
     op_type: str
@@ -46,7 +45,7 @@ class Replaced:
     domain: str = ""
     """Its domain as spelled."""
     doc_string: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = MappingProxyType({})
 
     @property
     def label(self) -> str:
@@ -54,29 +53,27 @@ class Replaced:
         return self.name or next(filter(None, self.outputs), "")
 
 
-_KEYS = {
-    "op_type": "op",
-    "name": "name",
-    "outputs": "outputs",
-    "swapped": "swapped",
-    "arity": "arity",
-    "inputs": "inputs",
-    "axis": "axis",
-    "domain": "domain",
-    "doc_string": "doc_string",
-    "metadata": "metadata",
-}
-_EMPTY: tuple[object, ...] = (None, "", False, {}, ())
-
-
 def write_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
     """Store the replaced nodes in a fused node's metadata."""
-    rows = []
-    for item in replaced:
-        values = ((key, getattr(item, field_name)) for field_name, key in _KEYS.items())
-        rows.append({key: value for key, value in values if value not in _EMPTY or (key == "axis" and value == 0)})
+    rows = [_row(item) for item in replaced]
     node.metadata_props.add(key=REPLACES, value=", ".join(item.label for item in replaced))
     node.metadata_props.add(key=NODES, value=json.dumps(rows, separators=(",", ":"), ensure_ascii=False))
+
+
+def _row(item: Replaced) -> dict[str, Any]:
+    """A replaced node as JSON: what is as usual is left out."""
+    row: dict[str, Any] = {"op": item.op_type, "outputs": item.outputs}
+    if item.name:
+        row["name"] = item.name
+    for key in ("arity", "inputs", "axis"):
+        if getattr(item, key) is not None:
+            row[key] = getattr(item, key)
+    for key in ("swapped", "domain", "doc_string"):
+        if getattr(item, key):
+            row[key] = getattr(item, key)
+    if item.metadata:
+        row["metadata"] = dict(item.metadata)
+    return row
 
 
 def read_record(node: NodeProto) -> tuple[Replaced, ...] | None:

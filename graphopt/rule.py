@@ -33,6 +33,17 @@ class PatternNode:
     name: str = ""
     """The name of that condition."""
 
+    @property
+    def is_commutative(self) -> bool:
+        """Whether its two operands may stand in either order."""
+        return (self.domain, self.op_type) in COMMUTATIVE
+
+    def fixed_inputs(self, variadic: str | None) -> tuple[str, ...]:
+        """The inputs without the variadic one."""
+        if variadic not in self.inputs:
+            return self.inputs
+        return tuple(name for name in self.inputs if name != variadic)
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -95,6 +106,28 @@ class Rule:
     def interior(self) -> tuple[str, ...]:
         """The values that exist only inside the fused node."""
         return tuple(name for node in self.body for name in node.outputs if name != self.output)
+
+    @cached_property
+    def has_labelled_nodes(self) -> bool:
+        """Whether a missing node of the pattern is a refusal, not just another shape."""
+        return any(node.number for node in self.body)
+
+    @cached_property
+    def backwards(self) -> tuple[PatternNode, ...]:
+        """The body from the anchor on back: every value is met at a reader before its producer."""
+        return self.body[::-1]
+
+    @cached_property
+    def expected(self) -> tuple[tuple[int | None, tuple[str, str]], ...]:
+        """The operators that must make the anchor's inputs, by slot; None for a slot: any of them may."""
+        made = {name: (node.domain, node.op_type) for node in self.body for name in node.outputs}
+        inputs = self.anchor.inputs
+        variadic = inputs.index(self.variadic) if self.variadic in inputs else len(inputs)
+        return tuple(
+            (None if self.anchor.is_commutative else slot if slot < variadic else slot - len(inputs), made[name])
+            for slot, name in enumerate(inputs)
+            if name in made
+        )
 
     @cached_property
     def numbered(self) -> tuple[Condition | PatternNode, ...]:
