@@ -140,12 +140,14 @@ def _without(rules: list[Rule], skip: set[str]) -> list[Rule]:
     unknown = sorted(skip - names)
     if unknown:
         raise UsageError(f"There is no rule {unknown[0]!r} to skip; the rules are {', '.join(sorted(names))}.")
-    return [
-        rule
-        for rule in rules
-        if rule.op_type not in skip
-        and not any(op_type in skip and domain == rule.domain for domain, op_type in rule.mentioned)
-    ]
+    kept = [rule for rule in rules if rule.op_type not in skip]
+    while True:  # leaving out a rule may leave out the last one that makes what another is built on
+        made = {rule.key for rule in kept}
+        gone = {rule.key for rule in rules} - made
+        remaining = [rule for rule in kept if gone.isdisjoint(rule.mentioned)]
+        if len(remaining) == len(kept):
+            return kept
+        kept = remaining
 
 
 def _ordered(rules: list[Rule]) -> tuple[tuple[Rule, ...], ...]:
