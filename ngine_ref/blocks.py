@@ -29,6 +29,7 @@ def blocks(out: Array, *operands: Array) -> Iterator[tuple[Array, ...]]:
         yield from _split(out, whole)
 
 
+@np.errstate(all="ignore")
 def apply_in_blocks(function: Callable[[Array], Array], x: Array, out: Array) -> None:
     """Fill `out` with `function(x)`, an elementwise function of floating-point numbers; `out` may be `x` itself.
 

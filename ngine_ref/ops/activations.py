@@ -1,4 +1,4 @@
-"""Activations: elementwise functions of one tensor, most often fused behind a convolution.
+"""Activations of straight pieces: elementwise functions of one tensor, most often fused behind a convolution.
 
 Each comes as a function `name_into(x, ..., out)` that may work in place on any block of an array, for fused operators
 to call while the block is in the cache, and as an operator of its own.
@@ -17,6 +17,9 @@ from ngine_ref.dtypes import DType, is_floating, largest
 from ngine_ref.errors import ShapeError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, operand, present
+
+_SIXTH = float(np.float32(1 / 6))
+"""The slope of HardSwish, as its function body in ONNX has it: a float32 attribute."""
 
 
 def relu_into(x: Array, out: Array) -> None:
@@ -66,19 +69,18 @@ def clip_into(x: Array, low: Array | None, high: Array | None, out: Array) -> No
         np.copyto(out, x)
 
 
-@np.errstate(all="ignore")
-def sigmoid_into(x: Array, out: Array) -> None:
-    """`out = 1 / (1 + exp(-x))`, without overflow at either end; `out` may be `x`."""
-    apply_in_blocks(_sigmoid, x, out)
+def hard_sigmoid_into(x: Array, alpha: float, beta: float, out: Array) -> None:
+    """`out = min(max(alpha * x + beta, 0), 1)`; `out` may be `x`."""
+    apply_in_blocks(lambda block: _hard_sigmoid(block, alpha, beta), x, out)
 
 
-def _sigmoid(x: Array) -> Array:
-    y = np.asarray(1 / (1 + np.exp(-x)))
-    # Where exp(-x) overflows, the 1 beside it counts for nothing.
-    overflown = y == 0
-    if overflown.any():
-        y[overflown] = np.exp(x[overflown])
-    return y
+def hard_swish_into(x: Array, out: Array) -> None:
+    """`out = x * min(max(x / 6 + 0.5, 0), 1)`; `out` may be `x`."""
+    apply_in_blocks(lambda block: np.asarray(block * _hard_sigmoid(block, _SIXTH, 0.5)), x, out)
+
+
+def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
+    return np.asarray(np.minimum(np.maximum(x * x.dtype.type(alpha) + x.dtype.type(beta), 0), 1))
 
 
 def unary_kernel(call: Call, function: Callable[[Array, Array], None]) -> Kernel:
@@ -152,14 +154,22 @@ def _prelu_kernel(x: TensorSpec, slope_shape: tuple[int, ...]) -> Kernel:
     return Kernel((TensorSpec(x.shape, x.dtype),), compute, in_place=(0,), strided=True)
 
 
-@operator("Sigmoid")
-def bind_sigmoid(call: Call) -> Kernel:
-    """Sigmoid-6, -13: `y = 1 / (1 + exp(-x))`, the true function, without overflow at either end.
+@operator("HardSigmoid")
+def bind_hard_sigmoid(call: Call) -> Kernel:
+    """HardSigmoid-1, -6, -22: `y = max(0, min(1, alpha * x + beta))`; alpha is 0.2 and beta 0.5 by default.
 
     Input X of any shape; float16, bfloat16 (both computed in float32), float32 or float64; Y is like X.
     """
     check_signature(call)
-    return unary_kernel(call, sigmoid_into)
+    alpha, beta = float_attribute(call, "alpha", 0.2), float_attribute(call, "beta", 0.5)
+    return unary_kernel(call, lambda x, out: hard_sigmoid_into(x, alpha, beta, out))
+
+
+@operator("HardSwish", since=14)
+def bind_hard_swish(call: Call) -> Kernel:
+    """HardSwish-14, -22: `y = x * max(0, min(1, x / 6 + 0.5))`; shapes and dtypes as for HardSigmoid."""
+    check_signature(call)
+    return unary_kernel(call, hard_swish_into)
 
 
 @operator("Clip", since=11)

@@ -6,25 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngine_ref.blocks import blocks
 from ngine_ref.broadcasting import broadcast_shape, in_place_slots, legacy_shape
 from ngine_ref.dtypes import DType, is_floating
-from ngine_ref.ops.activations import leaky_relu_into, prelu_into
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, check_signature, operand, present
-
-__all__ = ["leaky_relu_into", "multiply_then_into", "prelu_into"]
-
-
-@np.errstate(all="ignore")
-def multiply_then_into(ufunc: np.ufunc, a: Array, b: Array, c: Array, out: Array) -> None:
-    """`out = ufunc(a * b, c)`, block by block so that the product never leaves the cache.
-
-    All three broadcast to the shape of `out`, which may be one of them. The product is rounded to its own dtype, as
-    Mul does, so the bits are those of two separate operators.
-    """
-    for target, left, right, last in blocks(out, a, b, c):
-        ufunc(np.multiply(left, right), last, out=target)
 
 
 @operator("Add")

@@ -10,9 +10,7 @@ from support.one_node import check_against_onnxruntime
 from support.strategies import FLOATS, INTEGERS, arrays, broadcastable
 
 import ngine_ref.ops  # noqa: F401
-from ngine_ref.blocks import BLOCK
 from ngine_ref.errors import OperatorError, ShapeError
-from ngine_ref.ops.elementwise import multiply_then_into
 from ngine_ref.registry import get
 
 ARITHMETIC = ("Add", "Sub", "Mul")
@@ -49,7 +47,9 @@ def test_division_of_integers_against_onnxruntime(data: st.DataObject, dtype: ty
 def test_equal_against_onnxruntime(data: st.DataObject, dtype: type[np.generic]):
     a, b = data.draw(broadcastable(2))
     left, right = data.draw(arrays(a, dtype)), data.draw(arrays(b, dtype))
-    left, right = (side if dtype == np.bool_ else np.asarray(side % dtype(3), dtype) for side in (left, right))
+    if dtype != np.bool_:  # few different values, so that some are equal
+        with np.errstate(invalid="ignore"):
+            left, right = (np.asarray(side % dtype(3), dtype) for side in (left, right))
     check_against_onnxruntime("Equal", [left, right])
 
 
@@ -105,20 +105,3 @@ def test_broadcast_before_opset_7():
         get("Add")([a, b], {}, opset=6)
     with pytest.raises(ShapeError, match="from axis 2"):
         get("Add")([a, b], {"broadcast": 1}, opset=6)
-
-
-@pytest.mark.parametrize("ufunc", [np.add, np.subtract])
-@pytest.mark.parametrize(
-    ("b_shape", "c_shape"),
-    [((), (2, 3, 90, 70)), ((1, 3, 1, 1), (2, 3, 90, 70)), ((2, 3, 90, 70), (70,)), ((90, 1), (1, 1, 1, 1))],
-)
-def test_product_and_sum_in_blocks_give_the_bits_of_two_operators(ufunc, b_shape, c_shape):
-    rng = np.random.default_rng(0)
-    a, b, c = (rng.normal(size=shape).astype(np.float16) for shape in ((2, 3, 90, 70), b_shape, c_shape))
-    assert a.size > 2 * BLOCK
-    expected = ufunc(a * b, c)
-    out = np.empty_like(a)
-    multiply_then_into(ufunc, a, b, c, out)
-    assert_same(out, expected)
-    multiply_then_into(ufunc, a, b, c, a)
-    assert_same(a, expected)
