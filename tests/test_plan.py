@@ -171,24 +171,24 @@ def test_a_slice_of_a_batch_is_no_view():
     """
     before = parse(
         """g (float[2, 2, 4] x) => (float[2, 4, 4] y, float[2, 1] z, float[2, 1, 4] r) {
+          wide = Concat <axis: int = 1> (x, x, x, x, x, x, x, x)
+          r = ReduceMean <axes: ints = [1]> (wide)
           u = Relu(x)
           f = Reshape(u, flat)
           j = Concat <axis: int = 1> (u, x)
           y = Relu(j)
-          wide = Concat <axis: int = 1> (x, x, x, x, x, x, x, x)
-          r = ReduceMean <axes: ints = [1]> (wide)
           z = ReduceMean <axes: ints = [1]> (f)
         }""",
         flat=np.array([2, -1]),
     )
     after = parse(
         """g (float[2, 2, 4] x) => (float[2, 4, 4] y, float[2, 1] z, float[2, 1, 4] r) {
+          wide = Concat <axis: int = 1> (x, x, x, x, x, x, x, x)
+          r = ReduceMean <axes: ints = [1]> (wide)
           u = Relu(x)
           j = Concat <axis: int = 1> (u, x)
           y = Relu(j)
           f = Reshape(u, flat)
-          wide = Concat <axis: int = 1> (x, x, x, x, x, x, x, x)
-          r = ReduceMean <axes: ints = [1]> (wide)
           z = ReduceMean <axes: ints = [1]> (f)
         }""",
         flat=np.array([2, -1]),
