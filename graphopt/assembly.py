@@ -6,7 +6,7 @@ Everything the rewrite did not touch is carried over as it stands.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -87,7 +87,7 @@ class _Writer:
         target.node.extend(self._node(node) for node in scope.nodes)
         gone = _gone(source, scope)
         target.value_info.extend(info for info in source.value_info if info.name not in gone)
-        new = (node.body for node in scope.nodes if isinstance(node, FusedNode) and not node.is_written)
+        new = (node.body for node in _nodes_within(scope) if isinstance(node, FusedNode) and not node.is_written)
         _import(target, (self.domain_of(body) for body in new))
 
     def _node(self, node: Node) -> NodeProto:
@@ -123,6 +123,15 @@ class _Writer:
         )
         write_record(proto, node.replaced)
         return proto
+
+
+def _nodes_within(scope: Scope) -> Iterator[Node]:
+    """The nodes of a scope and of the bodies inside it, at any depth."""
+    pending = [scope]
+    while pending:
+        inner = pending.pop()
+        yield from inner.nodes
+        pending += [body for node in inner.nodes for body in node.bodies]
 
 
 def _copy_fields(source: ModelProto | GraphProto | FunctionProto, target: object, *, without: Sequence[str]) -> None:

@@ -6,13 +6,13 @@ how they were written.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from graphopt import model_io
 from graphopt.adoption import Adopter, made_up_record
+from graphopt.assembly import FUNCTIONS_SINCE_IR
 from graphopt.certificate import certify
 from graphopt.errors import CertificateError
 from graphopt.fusion import Model, Rules
@@ -26,9 +26,14 @@ from graphopt.record import (
     Replaced,
     drop_metadata,
     metadata,
+    names_in,
 )
 from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
 from graphopt.scope import Scope, read_scopes
+
+
+_OLDER_IR = frozenset(map(str, range(1, FUNCTIONS_SINCE_IR)))
+"""What a model may remember as the IR version it had before it was raised."""
 
 
 def unfuse(model: Model, *, rules: Rules = DEFAULT_SET) -> ModelProto:
@@ -74,11 +79,11 @@ def _inline_scope(scope: Scope) -> None:
                     original_inputs.append((inner, replaced.inputs))
             continue
         nodes.append(node.proto)
-        shared = metadata(node.proto).get(ORIGINAL_INPUTS)
+        shared = names_in(metadata(node.proto).get(ORIGINAL_INPUTS))
         if shared is not None:
             drop_metadata(node.proto, ORIGINAL_INPUTS)
-            original_inputs.append((node.proto, json.loads(shared)))
-    known = scope.defined.union(name for node in nodes for name in node.output)
+            original_inputs.append((node.proto, shared))
+    known = _visible(scope).union(name for node in nodes for name in node.output)
     for node, inputs in original_inputs:
         if known.issuperset(filter(None, inputs)):  # else another tool renamed something; what stands there is right
             node.input[:] = inputs
@@ -87,6 +92,16 @@ def _inline_scope(scope: Scope) -> None:
     kept = [_copy(node) for node in nodes if id(node) not in unread]
     del scope.proto.node[:]
     scope.proto.node.extend(kept)
+
+
+def _visible(scope: Scope) -> set[str]:
+    """Every name that has a meaning in a scope."""
+    names: set[str] = set()
+    around: Scope | None = scope
+    while around is not None:
+        names |= around.defined
+        around = around.parent
+    return names
 
 
 def _copy(node: NodeProto) -> NodeProto:
@@ -128,8 +143,10 @@ def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, recor
             given.name = attribute.name
     if record is not None:
         for field in ("name", "domain", "doc_string"):
-            if getattr(record, field):
+            if getattr(record, field) or field in record.empty:
                 setattr(proto, field, getattr(record, field))
+        if record.attributes is not None:
+            _order_attributes(proto, record.attributes)
         if record.swapped:
             inputs.reverse()
         if record.arity is not None:
@@ -141,6 +158,20 @@ def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, recor
             proto.metadata_props.add(key=key, value=value)
     proto.input.extend(inputs)
     return proto
+
+
+def _order_attributes(proto: NodeProto, order: Sequence[str]) -> None:
+    place = {name: index for index, name in enumerate(order)}
+    attributes = sorted(proto.attribute, key=lambda attribute: place.get(attribute.name, len(place)))
+    ordered = [_copied(attribute) for attribute in attributes]
+    del proto.attribute[:]
+    proto.attribute.extend(ordered)
+
+
+def _copied(attribute: AttributeProto) -> AttributeProto:
+    copy = AttributeProto()
+    copy.CopyFrom(attribute)
+    return copy
 
 
 def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]) -> None:
@@ -158,10 +189,11 @@ def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]
         for domain, version in versions:
             owner.opset_import.add(domain=domain, version=version)
     remembered = metadata(model)
-    if IR_VERSION in remembered:
+    if remembered.get(IR_VERSION, "") in _OLDER_IR:
         model.ir_version = int(remembered[IR_VERSION])
-    if INPUTS in remembered:
-        _restore_inputs(model.graph, json.loads(remembered[INPUTS]))
+    order = names_in(remembered.get(INPUTS))
+    if order is not None:
+        _restore_inputs(model.graph, order)
     drop_metadata(model, RULES, IR_VERSION, INPUTS)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, SparseTensorProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 from graphopt.errors import ModelError
 from graphopt.model_walk import GraphPlace, function_title, iterate_places, node_title, sparse_tensors_of, tensors_of
@@ -59,17 +59,21 @@ def _check_header(model: ModelProto, name: str) -> None:
             f"{name}: the model has IR version {model.ir_version}, and onnx {onnx.__version__} knows versions up to "
             f"{int(onnx.IR_VERSION)}; install a newer onnx."
         )
-    imports = _imports(model, name)
-    if "" not in imports and any(node.domain in _STANDARD for node in model.graph.node):
-        raise ModelError(
-            f"{name}: the model has no opset import for ONNX's own operators, so their meaning is not known; "
-            "export it again, or add the import with onnx.helper.make_opsetid."
-        )
+    _check_standard_import(_imports(model, name), model.graph.node, "the model", name)
     for title, count in Counter(map(function_title, model.functions)).items():
         if count > 1:
             raise ModelError(f"{name}: the model defines the function {title} {count} times; keep one of them.")
     for function in model.functions:
-        _imports(function, f"{name}: function {function_title(function)}")
+        title = f"function {function_title(function)}"
+        _check_standard_import(_imports(function, f"{name}: {title}"), function.node, title, name)
+
+
+def _check_standard_import(imports: dict[str, int], nodes: Iterable[NodeProto], title: str, name: str) -> None:
+    if "" not in imports and any(node.domain in _STANDARD for node in nodes):
+        raise ModelError(
+            f"{name}: {title} has no opset import for ONNX's own operators, so their meaning is not known; "
+            "export it again, or add the import with onnx.helper.make_opsetid."
+        )
 
 
 def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:

@@ -244,6 +244,8 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
                 domain=node.proto.domain,
                 doc_string=node.proto.doc_string,
                 metadata={entry.key: entry.value for entry in node.proto.metadata_props},
+                empty=_empty_fields(node.proto),
+                attributes=_attribute_order(pattern, node),
             )
         )
     return replaced
@@ -254,6 +256,19 @@ def _remembered_inputs(match: Match, pattern: PatternNode, node: Node) -> tuple[
     if node.original_inputs is not None:
         return node.original_inputs
     return node.inputs if any(name in match.rule.constants for name in pattern.inputs) else None
+
+
+def _empty_fields(proto: NodeProto) -> tuple[str, ...]:
+    """The fields of text that are written and empty, as some exporters do: a node is given back byte by byte."""
+    fields = ("name", "domain", "doc_string")
+    return tuple(field for field in fields if proto.HasField(field) and not getattr(proto, field))
+
+
+def _attribute_order(pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
+    names = tuple(node.attributes)
+    if len(names) < 2 or names == tuple(name for name in (*pattern.references, *pattern.exact) if name in names):
+        return None
+    return names
 
 
 def _listed(node: Node) -> int | None:

@@ -7,7 +7,7 @@ change at its top.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -46,6 +46,10 @@ class Replaced(NamedTuple):
     """Its domain as spelled."""
     doc_string: str = ""
     metadata: Mapping[str, str] = MappingProxyType({})
+    empty: tuple[str, ...] = ()
+    """Its fields of text that were written, though they are empty."""
+    attributes: tuple[str, ...] | None = None
+    """Its attributes in their order, where the rule's body has them in another."""
 
     @property
     def label(self) -> str:
@@ -65,10 +69,10 @@ def _row(item: Replaced) -> dict[str, Any]:
     row: dict[str, Any] = {"op": item.op_type, "outputs": item.outputs}
     if item.name:
         row["name"] = item.name
-    for key in ("arity", "inputs", "axis"):
+    for key in ("arity", "inputs", "axis", "attributes"):
         if getattr(item, key) is not None:
             row[key] = getattr(item, key)
-    for key in ("swapped", "domain", "doc_string"):
+    for key in ("swapped", "domain", "doc_string", "empty"):
         if getattr(item, key):
             row[key] = getattr(item, key)
     if item.metadata:
@@ -77,31 +81,67 @@ def _row(item: Replaced) -> dict[str, Any]:
 
 
 def read_record(node: NodeProto) -> tuple[Replaced, ...] | None:
-    """The nodes that a fused node replaced; None where it does not say, or says it in no form of ours."""
-    text = metadata(node).get(NODES)
-    if text is None:
+    """The nodes that a fused node replaced; None where it does not say, or says it in no form of ours.
+
+    A stranger's record, or a damaged one, is as none: names are then made up.
+    """
+    rows = _json(metadata(node).get(NODES))
+    if not isinstance(rows, list):
         return None
-    try:
-        rows = json.loads(text)
-        return tuple(_replaced(row) for row in rows)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None  # a stranger's metadata: names are then made up, as for any node without a record
+    replaced = [_replaced(row) for row in rows]
+    return None if None in replaced else tuple(item for item in replaced if item is not None)
 
 
-def _replaced(row: Mapping[str, Any]) -> Replaced:
-    inputs = row.get("inputs")
+def _replaced(row: object) -> Replaced | None:
+    if not isinstance(row, dict) or not _is_text([row.get("op")]):
+        return None
+    outputs, inputs, attributes = (row.get(key) for key in ("outputs", "inputs", "attributes"))
+    arity, axis, given = row.get("arity"), row.get("axis"), row.get("metadata", {})
+    texts = [row.get(key, "") for key in ("name", "domain", "doc_string")]
+    lists = [outputs, row.get("empty", []), *(names for names in (inputs, attributes) if names is not None)]
+    if not _is_text(texts) or not all(isinstance(names, list) and _is_text(names) for names in lists):
+        return None
+    if not isinstance(given, dict) or not _is_text(given.values()):
+        return None
+    if not (arity is None or (isinstance(arity, int) and 0 <= arity <= _MOST_INPUTS)):
+        return None
+    if not (axis is None or (isinstance(axis, int) and -_MOST_INPUTS <= axis < 0)):
+        return None
     return Replaced(
-        op_type=str(row["op"]),
-        name=str(row.get("name", "")),
-        outputs=tuple(map(str, row["outputs"])),
-        swapped=bool(row.get("swapped", False)),
-        arity=row.get("arity"),
-        inputs=None if inputs is None else tuple(map(str, inputs)),
-        axis=row.get("axis"),
-        domain=str(row.get("domain", "")),
-        doc_string=str(row.get("doc_string", "")),
-        metadata=dict(row.get("metadata", {})),
+        row["op"],
+        texts[0],
+        tuple(row["outputs"]),
+        swapped=row.get("swapped") is True,
+        arity=arity,
+        inputs=None if inputs is None else tuple(inputs),
+        axis=axis,
+        domain=texts[1],
+        doc_string=texts[2],
+        metadata=given,
+        empty=tuple(row.get("empty", [])),
+        attributes=None if attributes is None else tuple(attributes),
     )
+
+
+_MOST_INPUTS = 2**16
+"""A record that speaks of more inputs than this, or of a larger axis, is damaged."""
+
+
+def names_in(text: str | None) -> tuple[str, ...] | None:
+    """The names in an entry of the metadata that holds a list of them as JSON; None where it holds anything else."""
+    names = _json(text)
+    return tuple(names) if isinstance(names, list) and _is_text(names) else None
+
+
+def _is_text(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _json(text: str | None) -> object:
+    try:
+        return json.loads(text or "null")
+    except (ValueError, RecursionError):  # not JSON, or nested without end
+        return None
 
 
 def metadata(proto: ModelProto | NodeProto) -> dict[str, str]:
