@@ -33,7 +33,6 @@ class Function:
 
     def __init__(self, proto: FunctionProto, library: Library, operations: OperationTable) -> None:
         self.proto = proto
-        self.path = ("function", standard_name(proto.domain), proto.name, proto.overload)
         self.inlined = is_fused_domain(proto.domain)
         """Whether its calls are numbered as its body."""
         self.dialect = Dialect(proto.opset_import, library, operations)

@@ -20,7 +20,7 @@ from graphopt.errors import ModelError
 from graphopt.node_reading import Dialect, Function, Record, library_of, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
 from graphopt.tensor_identity import Identity, TensorTable, is_false
-from graphopt.value_scope import ABSENT, Path, Scope, Values, declared_rank
+from graphopt.value_scope import ABSENT, Scope, Values, declared_rank
 
 Task = Generator["Task", Any, Any]
 
@@ -182,7 +182,7 @@ class ValueNumbering:
         return self._intern((operation.number, *operands), rank)
 
     def _names(self, scope: Scope, record: Record) -> Identity:
-        """What makes an expression equal to no other: the whole names of what it makes."""
+        """What makes an expression equal to no other of its graph: the whole names of what it makes."""
         scope.impure = True
         return ("names", *[scope.whole_name(name) for name in record[2]])
 
@@ -203,7 +203,8 @@ class ValueNumbering:
         """The Concat with its axis counted from the front where the rank is known. Equal Concats are decided once:
         what is learnt of a rank later must not part them."""
         operation = record[0]
-        decided = self._axes.get((operation.number, *operands))
+        key = (operation.number, *operands)
+        decided = self._axes.get(key)
         if decided is None:
             axis = operation.attributes["axis"][1]
             if rank is None:
@@ -213,7 +214,7 @@ class ValueNumbering:
             if rank is not None and axis + rank >= 0:
                 positive = {**operation.attributes, "axis": (AttributeProto.INT, axis + rank)}
                 operation = self.table.with_attributes(operation, positive)
-            decided = self._axes[operation.number, *operands] = operation
+            decided = self._axes[key] = operation
         return decided
 
     def _without_kernel_shape(self, operation: Operation, operands: Sequence[int]) -> Operation:
@@ -242,7 +243,7 @@ class ValueNumbering:
         if bodies:
             numbers = []
             for attribute, graph in bodies:
-                number, inside = yield self._number_body(scope, graph, (*scope.whole_name(outputs[0]), attribute))
+                number, inside = yield self._number_body(scope, graph)
                 numbers.append((attribute, number))
                 impure = impure or inside
             extras.append(("bodies", *numbers))
@@ -259,10 +260,10 @@ class ValueNumbering:
             extras.append(self._names(scope, record))
         return self._results(self._intern((operation.number, *operands, *extras)), outputs)
 
-    def _number_body(self, outer: Scope, graph: GraphProto, path: Path) -> Task:
+    def _number_body(self, outer: Scope, graph: GraphProto) -> Task:
         """The number of a subgraph, and whether anything in it goes by name."""
         level = outer.level + 1
-        scope = Scope(Values(self._unmade, outer.values), outer.dialect, graph, outer.bindings, level, path)
+        scope = Scope(Values(self._unmade, outer.values), outer.dialect, graph, outer.bindings, level)
         self._number_initializers(scope, graph)
         values = scope.values
         defaults = []
@@ -276,7 +277,7 @@ class ValueNumbering:
     def _number_function(self, function: Function) -> Task:
         """Give a function its signature: what its outputs are, in symbols for its inputs and attributes."""
         self._enter(function)
-        scope = Scope(Values(self._unmade), function.dialect, function.proto, path=function.path)
+        scope = Scope(Values(self._unmade), function.dialect, function.proto)
         for position, name in enumerate(function.inputs):
             scope.values[name] = self._intern(("parameter", position))
         yield self._number_nodes(scope, read_nodes(function.proto.node, function.dialect, None))

@@ -1,4 +1,4 @@
-"""What surrounds a list of nodes while it is numbered: the values it sees, what its operators mean, where it stands."""
+"""What surrounds a list of nodes while it is numbered: the values it sees, what its operators mean, who calls it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from onnx import FunctionProto, GraphProto, ValueInfoProto
 
 from graphopt.node_reading import Dialect
 from graphopt.operation_identity import Attributes
-
-Path = tuple[object, ...]
 
 ABSENT = 0
 """The number of an optional input that is not there."""
@@ -45,8 +43,6 @@ class Scope:
     bindings: Attributes | None = None
     level: int = 0
     """How many bodies lie around it: their inputs are told apart by level and position."""
-    path: Path = ()
-    """Where it stands: with a value's name, this is its name in the whole model."""
     caller: Scope | None = None
     """Of an inlined call: the scope of the call; the call's values go by the names they have there."""
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -55,10 +51,10 @@ class Scope:
     """Whether anything inside is numbered by name."""
     _ranks: dict[str, int | None] | None = None
 
-    def whole_name(self, name: str) -> Path:
-        """The value's name, made unique in the model. Inside a call it begins with the call's first output."""
+    def whole_name(self, name: str) -> tuple[str, ...]:
+        """The value's name, made unique among those of this graph: inside a call it begins with the call's output."""
         scope = self
-        inner: Path = ()
+        inner: tuple[str, ...] = ()
         while scope.caller is not None:
             if not scope.renamed.get(name):
                 inner = ("inside", name, *inner)
@@ -66,7 +62,7 @@ class Scope:
             else:
                 name = scope.renamed[name]
             scope = scope.caller
-        return (*scope.path, name, *inner)
+        return (name, *inner)
 
     def declared_rank(self, name: str) -> int | None:
         """The rank that value_info, or the declaration of an input or output, gives a value of this scope."""

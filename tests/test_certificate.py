@@ -48,6 +48,11 @@ def test_missing_pads():
     assert "Conv 'c' has pads [1, 1, 1, 1] in the original and the default" in reason(original, wrong)
 
 
+def test_kernel_shape_that_contradicts_the_weight():
+    original = parse(image("y = Conv <kernel_shape: ints = [3,3]> (x, w)"))
+    assert "kernel_shape [3, 3] in the original and the default" in reason(original, parse(image("y = Conv (x, w)")))
+
+
 def test_pads_under_auto_pad_are_kept():
     original = parse(image("""y = Conv <auto_pad: string = "SAME_UPPER", pads: ints = [0,0,0,0]> (x, w)"""))
     assert "pads" in reason(original, parse(image("""y = Conv <auto_pad: string = "SAME_UPPER"> (x, w)""")))
@@ -101,6 +106,11 @@ def test_fused_value_was_a_graph_output():
     certificate = certify(original, parse(image(call, outputs), FUSED))
     assert not certificate.ok
     assert certificate.reason == "after fusing, nothing makes value 'c', or its nodes form a cycle"
+
+
+def test_outputs_of_one_node_exchanged():
+    text = "g (float[n] a) => (float[n] y) {{ o, p, q = Split <axis: int = 0> (a)  y = Sub ({}) }}"
+    assert "Sub 'y' reads its inputs in another order" in reason(parse(text.format("p, q")), parse(text.format("q, p")))
 
 
 def test_outputs_in_another_order():
@@ -200,10 +210,24 @@ def test_dropout_is_random_while_it_trains(mode, equal):
     assert certify(one, other).ok is equal
 
 
-def test_random_inside_a_function_called_twice():
-    body = '<domain: "my", opset_import: ["" : 17]> Noise (a) => (y) { y = RandomNormalLike (a) }'
-    text = "g (float[n] a) => (float[n] y) {{ r = my.Noise (a)  s = my.Noise (a)  y = Sub (r, {}) }}"
-    reason(parse(text.format("s"), body), parse(text.format("r"), body))
+NOISE = {
+    "itself": "y = RandomNormalLike (a)",
+    "in a fused call": "y = ai.ngine.Noise (a)",
+    "in a function": "y = my.Noise (a)",
+    "in a body": """q = Constant <value: tensor = bool {1}> ()  y = If (q) <
+        then_branch = t () => (float[n] z) { z = RandomNormalLike (a) },
+        else_branch = e () => (float[n] v) { v = Neg (a) }>""",
+}
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE.keys())
+def test_random_inside_a_function_called_twice(noise):
+    imports = 'opset_import: ["" : 17, "ai.ngine" : 1, "my" : 1]'
+    bodies = [f'<domain: "my", {imports}> F (a) => (y) {{ {noise} }}']
+    bodies += [f'<domain: "{name}", {imports}> Noise (a) => (y) {{ y = Bernoulli (a) }}' for name in ("my", "ai.ngine")]
+    text = "g (float[n] a) => (float[n] y) {{ r = my.F (a)  s = my.F (a)  y = Sub (r, {}) }}"
+    reason(parse(text.format("s"), *bodies), parse(text.format("r"), *bodies))
+    assert certify(parse(text.format("s"), *bodies), parse(text.format("s"), *bodies)).ok
 
 
 def test_random_inside_two_bodies():
@@ -224,6 +248,12 @@ def test_body_of_a_local_function_changed():
     body = '<domain: "my", opset_import: ["" : 17]> F (a) => (y) {{ m = Neg (a)  y = {} (m) }}'
     sentence = reason(parse(text, body.format("Relu")), parse(text, body.format("Sigmoid")))
     assert sentence == ("output 'y': where the original has Relu (in what makes 'y'), there is Sigmoid after fusing")
+
+
+def test_inputs_of_a_local_function_swapped():
+    text = "g (float[n] a, float[n] b) => (float[n] y) { y = my.F (a, b) }"
+    body = '<domain: "my", opset_import: ["" : 17]> F (a, b) => (y) {{ y = Sub ({}) }}'
+    reason(parse(text, body.format("a, b")), parse(text, body.format("b, a")))
 
 
 def test_default_of_a_local_function_changed():
@@ -311,6 +341,18 @@ def test_invalid_originals_are_errors():
         certify(parse(text.format("Relu (u)")), valid)
     with pytest.raises(ModelError, match=r"Function my\.F calls itself"):
         certify(parse(text.format("my.F (a)"), body), valid)
+
+
+def test_a_bomb_of_fused_functions_is_an_error(monkeypatch):
+    monkeypatch.setattr("graphopt.value_numbering.INLINED_NODES", 1000)
+    head = '<domain: "ai.ngine", opset_import: ["" : 17, "ai.ngine" : 1]>'
+    functions = [f"{head} F0 (a) => (y) {{ y = Relu (a) }}"]
+    for level in range(1, 64):
+        inner = f"ai.ngine.F{level - 1}"
+        functions.append(f"{head} F{level} (a) => (y) {{ b = {inner} (a)  y = {inner} (b) }}")
+    model = parse("g (float[n] a) => (float[n] y) { y = ai.ngine.F63 (a) }", *functions)
+    with pytest.raises(ModelError, match="stand for more than 1,000 nodes"):
+        certify(model, model)
 
 
 def test_a_cycle_is_an_error():

@@ -85,11 +85,12 @@ def test_negative_axis_by_value_info():
     assert not certify(bare, parse(text.replace("-1", "1"))).ok
 
 
-def test_a_rank_that_is_learnt_late_parts_nothing():
-    text = """g (float[] a) => (float[] y, float[] z) <float[n,4] q>
-        {{ p = Abs (a)  {}  q = Identity (p)  {} }}"""
-    first, second = "y = Concat <axis: int = -1> (p, a)", "z = Concat <axis: int = -1> (q, a)"
-    assert_same(parse(text.format(first, second)), parse(text.format("", first + second)))
+def test_value_info_that_is_lost_parts_nothing():
+    declared = parse("g (float[] a) => (float[] y) <float[n,4] p> { p = Abs (a)  y = Concat <axis: int = -1> (p, a) }")
+    bare = onnx.ModelProto()
+    bare.CopyFrom(declared)
+    del bare.graph.value_info[:]
+    assert_same(declared, bare)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +313,19 @@ def test_nodes_in_any_order():
     assert_same(parse(graph.format("u = Abs (a)", captured)), parse(graph.format(captured, "u = Abs (a)")))
 
 
+def test_a_body_may_use_a_name_that_is_made_later_outside():
+    text = """g (float a, bool q) => (float z) {{ y = If (q) <then_branch = t () => (float z) {{ z = {} (a) }},
+        else_branch = e () => (float v) {{ v = Neg (a) }}>  z = Abs (y) }}"""
+    assert_same(parse(text.format("Relu")), parse(text.format("Relu")))
+    assert not certify(parse(text.format("Relu")), parse(text.format("Exp"))).ok
+
+
+def test_an_absent_output_at_the_end_is_no_output():
+    original, rewritten = (parse("g (float[n] a) => (float[n] y) { y = Dropout (a) }") for _ in range(2))
+    rewritten.graph.node[0].output.append("")
+    assert_same(original, rewritten)
+
+
 def test_a_custom_operator_keeps_its_name_and_is_proven():
     original = parse(image("c = Conv (x, w)  l = LeakyRelu (c)  y = my.Op <k: int = 1> (l)"))
     assert_same(original, parse(image("l = ai.ngine.ConvLeakyRelu (x, w)  y = my.Op <k: int = 1> (l)"), FUSED))
@@ -368,11 +382,12 @@ def test_two_models_share_one_table():
 
 
 def test_a_subgraph_attribute_of_an_unknown_operator_is_read():
-    def model(op: str) -> onnx.ModelProto:
+    def model(op: str, default: float) -> onnx.ModelProto:
         made = parse("g (float[n] a) => (float[n] y) { y = my.Map (a) }")
-        body = onnx.parser.parse_graph(f"b (float[n] p) => (float[n] r) {{ r = {op} (p) }}")
+        body = onnx.parser.parse_graph(f"b (float[n] p, float d = {{{default}}}) => (float[n] r) {{ r = {op} (p, d) }}")
         made.graph.node[0].attribute.append(AttributeProto(name="bodies", type=AttributeProto.GRAPHS, graphs=[body]))
         return made
 
-    assert_same(model("Relu"), model("Relu"))
-    assert not certify(model("Relu"), model("Neg")).ok
+    assert_same(model("Mul", 1.0), model("Mul", 1.0))
+    assert not certify(model("Mul", 1.0), model("Sub", 1.0)).ok
+    assert not certify(model("Mul", 1.0), model("Mul", 2.0)).ok
