@@ -51,6 +51,8 @@ class Requirement:
     check: Check
     partial: bool = False
     """Whether it can be checked before the whole pattern is matched."""
+    refuses: bool = True
+    """Whether it can refuse a candidate; the others only say something about the rule, and have no number."""
 
 
 def normal_axis(view: DataflowGraph, node: Node) -> int | None:
@@ -146,8 +148,8 @@ def _is_per_channel(dims: Dims, rank: int, channels: int | None) -> bool:
     return all(dim == 1 for dim in others) and (channels is None or aligned[1] in (1, channels))
 
 
-def _prefer_constant(candidate: Candidate, condition: Condition) -> Fault | None:
-    return None  # it orders the assignments of operands, see `preference`, and refuses none
+def _holds(candidate: Candidate, condition: Condition) -> Fault | None:
+    return None  # a statement about the rule itself: `preference` and `producers` go by it
 
 
 REQUIREMENTS: Mapping[str, Requirement] = {
@@ -162,7 +164,10 @@ REQUIREMENTS: Mapping[str, Requirement] = {
         ("slope", "weight"), (), "{0} has one element, or one a channel as ONNX aligns it", _channel_slope
     ),
     "prefer_constant": Requirement(
-        ("value",), (), "of several operand orders, the one that makes {0} a constant", _prefer_constant
+        ("value",), (), "of several operand orders, the one that makes {0} a constant", _holds, refuses=False
+    ),
+    "is_producer": Requirement(
+        ("value",), (), "the operator may be the producer in a rule for any producer", _holds, refuses=False
     ),
 }
 """Every kind of condition, by the name it has in the domain `require`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from graphopt.eligibility import REQUIREMENTS
+from graphopt.producers import expand, is_template
 from graphopt.rule import Condition, PatternNode, Rule
 from graphopt.rule_text import RuleText, parse_rule_text
 from graphopt.scope import STANDARD_DOMAINS, opset_versions
@@ -16,17 +17,25 @@ REQUIRE = "require"
 """The domain of conditions."""
 
 
-def load_rule_text(text: str, source: str) -> list[Rule]:
-    """The rules of one file.
+def load_rule_texts(texts: Iterable[tuple[str, str]]) -> list[Rule]:
+    """The rules of several files, templates expanded for the producers among them.
 
     Args:
-        text: the file's content.
-        source: how error messages call the file.
+        texts: for each file, its content and how error messages call it.
 
     Raises:
         RuleError: anything is wrong with a rule; the message begins with file and line.
     """
-    return [_rule(item) for item in parse_rule_text(text, source)]
+    items = [item for text, source in texts for item in parse_rule_text(text, source)]
+    rules = [_rule(item) for item in items if not is_template(item)]
+    for template in filter(is_template, items):
+        rules += [_rule(item) for item in expand(template, rules)]
+    return rules
+
+
+def load_rule_text(text: str, source: str) -> list[Rule]:
+    """The rules of one file, see `load_rule_texts`."""
+    return load_rule_texts([(text, source)])
 
 
 def _rule(item: RuleText) -> Rule:
@@ -197,7 +206,8 @@ def _numbers(item: RuleText) -> dict[str, int]:
     """The number of each condition: its place among the labelled statements and those of the domain `require`."""
     numbers: dict[str, int] = {}
     for node in item.function.node:
-        if node.name or (node.domain == REQUIRE and node.op_type != "prefer_constant"):
+        requirement = REQUIREMENTS.get(node.op_type) if node.domain == REQUIRE else None
+        if node.name or (node.domain == REQUIRE and (requirement is None or requirement.refuses)):
             numbers[id_of(node)] = len(numbers) + 1
     return numbers
 

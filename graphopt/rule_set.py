@@ -12,7 +12,7 @@ import networkx as nx
 
 from graphopt.errors import RuleError, UsageError
 from graphopt.rule import PatternNode, Rule
-from graphopt.rule_loader import load_rule_text
+from graphopt.rule_loader import load_rule_texts
 
 SUFFIX = ".onnxtxt"
 DEFAULT_SET = "ngine"
@@ -53,7 +53,7 @@ def load_rules(
     places = [rules] if isinstance(rules, str | os.PathLike) else list(rules)
     paths = list(dict.fromkeys(path for place in places for path in _files(place)))
     texts = [(path, _read(path)) for path in paths]
-    loaded = [rule for path, text in texts for rule in load_rule_text(text, str(path))]
+    loaded = load_rule_texts((text, str(path)) for path, text in texts)
     digest = hashlib.sha256("\0".join(text for _, text in texts).encode()).hexdigest()
     _check_unique(loaded)
     _check_mentions(loaded)
