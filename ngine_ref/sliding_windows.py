@@ -31,21 +31,26 @@ class Windows:
         return self.kernel == ones and self.strides == ones and not any(self.pads_begin) and not any(self.pads_end)
 
 
-def place_windows(call: Call, spatial: Sequence[int], kernel: Sequence[int], *, ceil_mode: bool = False) -> Windows:
+def place_windows(
+    call: Call, spatial: Sequence[int], kernel: Sequence[int], *, ceil_mode: bool = False, same_may_crop: bool = False
+) -> Windows:
     """The windows that the attributes `auto_pad`, `dilations`, `pads` and `strides` of a call describe.
 
     Source: ONNX Conv (opsets 1, 11, 22) and AveragePool (opsets 1 to 22). Explicit `pads` count only where `auto_pad`
-    is NOTSET. With `ceil_mode` a window may reach beyond the padded input, but it starts within the input and its
-    padding at the begin.
+    is NOTSET. With `ceil_mode` a window may reach beyond the padded input, but it starts within the input or the
+    padding before it. A kernel that does not fit has no windows.
 
     Args:
         call: the use of the operator.
         spatial: the input's sizes along its spatial axes.
         kernel: the sizes of a window, one for each of them.
         ceil_mode: round the number of windows up.
+        same_may_crop: where a stride steps over more cells than a window has, SAME padding by ONNX's formula for
+            pooling is negative, halves rounded towards zero, and windows begin within the input (onnxruntime agrees).
+            For Conv there is no such formula, and padding is never negative.
 
     Raises:
-        ShapeError: an attribute has the wrong length, or the kernel does not fit into the padded input.
+        ShapeError: an attribute has the wrong length, or the kernel is far larger than the input.
         OperatorError: an attribute has a value that ONNX forbids.
     """
     rank = len(spatial)
@@ -56,12 +61,13 @@ def place_windows(call: Call, spatial: Sequence[int], kernel: Sequence[int], *, 
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         output = [-(-size // stride) for size, stride in zip(spatial, strides, strict=True)]
         totals = [
-            max(0, (count - 1) * stride + extent - size)
+            (count - 1) * stride + extent - size
             for count, stride, extent, size in zip(output, strides, extents, spatial, strict=True)
         ]
-        smaller = [total // 2 for total in totals]
-        larger = [total - half for total, half in zip(totals, smaller, strict=True)]
-        begin, end = (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
+        if not same_may_crop:
+            totals = [max(0, total) for total in totals]
+        begin = [int((total + (auto_pad == "SAME_LOWER")) / 2) for total in totals]
+        end = [total - before for total, before in zip(totals, begin, strict=True)]
         return Windows(tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(output))
     if auto_pad == "NOTSET":
         pads = _per_axis(call, "pads", 2 * rank, least=0, default=0)
@@ -78,7 +84,7 @@ def place_windows(call: Call, spatial: Sequence[int], kernel: Sequence[int], *, 
         count = (-(-room // strides[axis]) if ceil_mode else room // strides[axis]) + 1
         if ceil_mode and (count - 1) * strides[axis] >= size + before:
             count -= 1
-        if count < 0 or (room < 0 and size > 0):
+        if count < 0:
             raise ShapeError(
                 f"{call.op_type}: a kernel of {list(kernel)} with dilations {list(dilations)} does not fit into an "
                 f"input of {list(spatial)} with pads {list(pads)}."
@@ -108,8 +114,7 @@ def copy_cells(destination: Array, source: Array, starts: Sequence[int], steps: 
     wanted: list[slice] = []
     for axis, (start, step) in enumerate(zip(starts, steps, strict=True)):
         count, size = destination.shape[axis - rank], source.shape[axis - rank]
-        first = min(count, max(0, -(start // step)))
-        last = max(first, min(count, -((start - size) // step)))
+        first, last = places_inside(count, size, start, step)
         if first > 0:
             spatial_view(destination, [*inside, slice(0, first)], rank)[...] = 0
         if last < count:
@@ -117,6 +122,12 @@ def copy_cells(destination: Array, source: Array, starts: Sequence[int], steps: 
         inside.append(slice(first, last))
         wanted.append(slice(start + first * step, start + last * step, step) if first < last else slice(0, 0))
     spatial_view(destination, inside, rank)[...] = spatial_view(source, wanted, rank)
+
+
+def places_inside(count: int, size: int, start: int, step: int) -> tuple[int, int]:
+    """The range of `i` below `count` for which `start + i * step` is an index of an axis of that size."""
+    first = min(count, max(0, -(start // step)))
+    return first, max(first, min(count, -((start - size) // step)))
 
 
 def spatial_view(array: Array, region: Sequence[slice], rank: int) -> Array:

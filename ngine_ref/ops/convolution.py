@@ -137,4 +137,9 @@ def _blocks(call: Call) -> BlockedConvolution:
     if stated != kernel or 0 in kernel:
         raise ShapeError(f"{call.op_type}: kernel_shape is {list(stated)}, but the weights have shape {w.shape}.")
     windows = place_windows(call, x.shape[2:], kernel)
+    if 0 in windows.output and 0 not in x.shape[2:]:
+        raise ShapeError(
+            f"{call.op_type}: a kernel of {list(kernel)} with dilations {list(windows.dilations)} does not fit into an "
+            f"input of shape {x.shape} with pads {[*windows.pads_begin, *windows.pads_end]}."
+        )
     return blocked_convolution(Geometry(x.shape, w.shape, windows, group, x.dtype))

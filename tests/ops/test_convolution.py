@@ -20,10 +20,6 @@ from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
 from ngine_ref.worker_pool import WorkerPool
 
-# A sum of n float32 products is off by at most n * 2**-24 of the sum of their sizes; here n stays below 1,600 and
-# the products are near 1, and errors average out.
-RTOL, ATOL = 1e-5, 2e-5
-
 
 @pytest.mark.parametrize("case", node_cases("Conv"), ids=lambda case: case.name)
 def test_onnx_case(case: NodeCase):
@@ -38,7 +34,7 @@ def check_against_onnxruntime(case: ConvolutionCase) -> None:
         expected = convolution(*case.inputs, *[None] * (3 - len(case.inputs)), case.attributes).astype(np.float32)
     else:
         (expected,) = onnxruntime_outputs("Conv", case.inputs, case.attributes, 17)
-    assert_same(actual, expected, rtol=RTOL, atol=ATOL)
+    assert_same(actual, expected, rtol=1e-5, atol=case.rounding)
 
 
 @given(convolutions())
@@ -72,7 +68,8 @@ def test_other_floats(dtype: Any, tolerance: float, data: st.DataObject):
     (actual,) = get("Conv")(case.inputs, case.attributes)
     expected = convolution(*case.inputs, *[None] * (3 - len(case.inputs)), case.attributes)
     assert actual.dtype == dtype
-    np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=tolerance, atol=max(1e-4 * tolerance, 1e-12))
+    # What float32 sums lose where terms cancel is small beside the terms, not beside the result.
+    np.testing.assert_allclose(actual.astype(np.float64), expected, rtol=tolerance, atol=max(1e-2 * tolerance, 1e-12))
 
 
 def bind(op_type: str, inputs: list[Array], attributes: dict[str, Any], *, constant_weights: bool = True) -> Kernel:
@@ -140,6 +137,14 @@ def test_memory_is_that_of_blocks():
     assert sizes[0] == sizes[1] < 32 << 20
 
 
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+def test_same_padding_is_never_negative(auto_pad: str):
+    """A stride of 4 over windows of one cell leaves cells out at the end; onnxruntime begins with the second cell."""
+    x = np.arange(8, dtype=np.float32).reshape(1, 1, 8)
+    attributes = {"strides": [4], "auto_pad": auto_pad}
+    assert_same(get("Conv")([x, np.ones((1, 1, 1), np.float32)], attributes)[0], x[:, :, ::4])
+
+
 @pytest.mark.parametrize("shape", [(0, 2, 5, 5), (1, 2, 0, 5), (2, 2, 5, 0)])
 def test_nothing_in_gives_nothing_out(shape: tuple[int, ...]):
     w = np.ones((3, 2, 1, 1), np.float32)
@@ -173,7 +178,7 @@ def test_nan_and_infinity_reach_exactly_the_windows_that_see_them():
         ((1, 3, 5, 5), (4, 3, 3, 3), None, {"kernel_shape": [3, 2]}, ["[3, 2]", "(4, 3, 3, 3)"]),
         ((1, 3, 5, 5), (4, 3, 3, 3), None, {"pads": [1, 1]}, ["pads", "[1, 1]"]),
         ((1, 3, 5, 5), (4, 3, 3, 3), None, {"strides": [1]}, ["strides", "[1]"]),
-        ((1, 3, 2, 5), (4, 3, 3, 3), None, {}, ["[3, 3]", "[2, 5]"]),
+        ((1, 3, 2, 5), (4, 3, 3, 3), None, {}, ["[3, 3]", "(1, 3, 2, 5)"]),
     ],
 )
 def test_shapes_that_do_not_fit(x: Any, w: Any, bias: Any, attributes: dict[str, Any], words: list[str]):

@@ -25,7 +25,6 @@ from ngine_ref.ops.convolution import PRODUCERS, convolution_epilogue
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get, heap
 
 FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
-RTOL, ATOL = 1e-5, 2e-5
 
 producers = st.sampled_from(["Conv", "ConvLeakyRelu", "ConvPRelu"])
 alphas = st.sampled_from([0.2, 0.01, 1.0, 0.0, -0.5, 3.0])
@@ -121,7 +120,7 @@ def test_fused_activation_has_the_bits_of_its_parts(op_type: str, dtype: Any, da
 def check_producer_against_onnxruntime(case: ProducerCase) -> None:
     if onnxruntime_can(case.convolution):
         (actual,) = get(case.op_type)(case.inputs, case.all_attributes)
-        assert_same(actual, run_onnxruntime(case.nodes(), case.feeds()), rtol=RTOL, atol=3 * ATOL)
+        assert_same(actual, run_onnxruntime(case.nodes(), case.feeds()), rtol=1e-5, atol=3 * case.convolution.rounding)
 
 
 @given(producer_cases())
@@ -254,7 +253,7 @@ def check_joined_against_onnxruntime(drawn: tuple[ProducerCase, list[Array], dic
         named = {f"p{index}": prefix for index, prefix in enumerate(prefixes)}
         nodes = [*case.nodes(), helper.make_node("Concat", [*named, "y"], ["z"], axis=1)]
         (actual,) = get("ConcatFusedTail")([*prefixes, *case.inputs], attributes)
-        assert_same(actual, run_onnxruntime(nodes, case.feeds() | named), rtol=RTOL, atol=3 * ATOL)
+        assert_same(actual, run_onnxruntime(nodes, case.feeds() | named), rtol=1e-5, atol=3 * case.convolution.rounding)
 
 
 @given(joined_cases())

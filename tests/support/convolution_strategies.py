@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,12 @@ class ConvolutionCase:
 
     inputs: list[Array | None]
     attributes: dict[str, Any]
+
+    @property
+    def rounding(self) -> float:
+        """How far two ways to add up float32 products of numbers near 1 may end apart: 2**-24 times their count in the
+        root mean square, as partial sums grow with its root; three times that, and a floor for short sums."""
+        return 2e-7 * math.prod(self.inputs[1].shape[1:]) + 2e-6
 
     def __repr__(self) -> str:
         shapes = ", ".join("absent" if array is None else f"{array.dtype}{array.shape}" for array in self.inputs)
