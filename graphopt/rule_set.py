@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from graphopt.rule_loader import load_rule_texts
 
 SUFFIX = ".onnxtxt"
 DEFAULT_SET = "ngine"
+SET_FILE = "set.toml"
+"""In a folder of rules, what the set takes from other sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ def shipped_sets() -> list[str]:
 
 
 def _files(place: str | os.PathLike[str]) -> list[Path]:
+    """The rule files of a set, a folder or a file, those of the sets it includes first."""
     path = Path(place)
     if isinstance(place, str) and place in shipped_sets():
         path = shipped_folder() / place
@@ -79,11 +83,23 @@ def _files(place: str | os.PathLike[str]) -> list[Path]:
         found = sorted(path.glob(f"*{SUFFIX}"))
         if not found:
             raise UsageError(f"The folder {path} has no rule file in it; a rule file's name ends in {SUFFIX}.")
-        return found
+        return [*(file for name in _includes(path / SET_FILE) for file in _files(name)), *found]
     if path.is_file():
         return [path]
     sets = ", ".join(shipped_sets())
     raise UsageError(f"There is no rule set, file or folder {str(place)!r}; the shipped sets are {sets}.")
+
+
+def _includes(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    try:
+        names = tomllib.loads(_read(path)).get("includes", [])
+    except tomllib.TOMLDecodeError as error:
+        raise RuleError(f"{path}:1: The file is not TOML: {error}.") from None
+    if not isinstance(names, list) or not all(name in shipped_sets() and name != path.parent.name for name in names):
+        raise RuleError(f"{path}:1: `includes` must list other shipped sets, of {', '.join(shipped_sets())}.")
+    return names
 
 
 def _read(path: Path) -> str:
