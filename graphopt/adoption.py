@@ -48,7 +48,8 @@ class Adopter:
         function = self._functions.get((node.proto.domain, node.op_type))
         count = _variadic_count(node)
         producer = node.attributes.get("producer_op")
-        key = (node.proto.domain, node.op_type, count, producer.s if producer is not None else b"", opset)
+        listed = tuple(map(bool, node.inputs))
+        key = (node.proto.domain, node.op_type, count, producer.s if producer is not None else b"", opset, listed)
         if key not in self._bodies:
             self._bodies[key] = self._recognise(node, function, count, opset)
         return self._bodies[key]
@@ -58,14 +59,15 @@ class Adopter:
             if not _has_defaults(rule, node):
                 continue
             version = opset if function is None else opset_versions(function).get("", opset)
-            wanted = self._written(rule, function, count if rule.variadic else None, version)
-            if wanted is not None and (function is None or _same_body(wanted, function)):
-                count = count if rule.variadic else None
-                return Body(rule.key, function or wanted, rule.label, count, (), version)
+            count = count if rule.variadic else None
+            for absent in (_absent(rule, node, count), frozenset[str]()):
+                wanted = self._written(rule, function, count, version, absent)
+                if wanted is not None and (function is None or _same_body(wanted, function)):
+                    return Body(rule.key, function or wanted, rule.label, count, (), version, absent)
         return None
 
     def _written(
-        self, rule: Rule, function: FunctionProto | None, count: int | None, opset: int
+        self, rule: Rule, function: FunctionProto | None, count: int | None, opset: int, absent: frozenset[str]
     ) -> FunctionProto | None:
         """What a rule would have been written as, with the constants that the function has."""
         constants = {name: numpy_helper.from_array(value) for name, value in rule.constants.items()}
@@ -75,11 +77,15 @@ class Adopter:
         for pattern in rule.body:
             if pattern.domain == FUSED_DOMAIN:
                 inner = self._rules.get(pattern.op_type)
-                written = self._written(inner[0], None, None, opset) if inner else None
+                if not inner:
+                    return None
+                inputs = zip(inner[0].inputs, pattern.inputs, strict=False)
+                without = frozenset(formal for formal, name in inputs if name in absent)
+                written = self._written(inner[0], None, None, opset, without)
                 if written is None:
                     return None
                 nested[pattern.outputs] = written
-        return specialise(rule, constants, nested, count, opset)
+        return specialise(rule, constants, nested, count, opset, absent)
 
 
 def _constants(function: FunctionProto, wanted: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
@@ -88,6 +94,17 @@ def _constants(function: FunctionProto, wanted: Mapping[str, TensorProto]) -> di
         for node in function.node
         if node.op_type == "Constant" and node.output[0] in wanted and len(node.attribute) == 1
     }
+
+
+def _absent(rule: Rule, node: Node, variadic_count: int | None) -> frozenset[str]:
+    """The rule's inputs that a fused node does not have."""
+    formals = [
+        name
+        for formal in rule.inputs
+        for name in ([formal] * (variadic_count or 0) if formal == rule.variadic else [formal])
+    ]
+    given = [*node.inputs, *[""] * len(formals)]
+    return frozenset(formal for formal, name in zip(formals, given, strict=False) if not name)
 
 
 def _variadic_count(node: Node) -> int | None:

@@ -40,11 +40,13 @@ def assign_domains(bodies: Sequence[Body], taken: Iterable[tuple[str, str]]) -> 
 
 def _labels(variants: list[Body]) -> list[str]:
     """A label for each body, of just what differs between them (of all that can differ, for a single one)."""
+    optional = sorted(frozenset[str]().union(*(body.absent for body in variants)))
     parts = [
         [
             body.rule_label,
             f"p{body.variadic_count}" if body.variadic_count is not None else "",
             "_".join(body.dtypes),
+            "_".join(f"no_{name}" if name in body.absent else name for name in optional),
             f"opset{body.opset}",
         ]
         for body in variants

@@ -7,13 +7,13 @@ replaced by their own bodies, the model's own constants in place of the rule's, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
 from graphopt.dataflow import DataflowGraph
-from graphopt.matcher import Match
+from graphopt.matcher import ABSENT, Match
 from graphopt.record import Replaced
 from graphopt.rule import COMMUTATIVE, PatternNode, Rule
 from graphopt.scope import Node
@@ -32,6 +32,8 @@ class Body:
     dtypes: tuple[str, ...]
     """The element types of its constants."""
     opset: int
+    absent: frozenset[str] = frozenset()
+    """The optional inputs that its nodes do not list."""
 
 
 class FusedNode(Node):
@@ -96,7 +98,8 @@ class Outliner:
         constants = {name: _constant_tensor(match, view, name) for name in rule.constants}
         digests = tuple(_digest(tensor) for tensor in constants.values())
         count = len(match.variadic) if rule.variadic else None
-        key = (rule, nested, digests, count, view.scope.opset)
+        absent = frozenset(name for name in rule.inputs if name != rule.variadic and match.values[name] is ABSENT)
+        key = (rule, nested, digests, count, view.scope.opset, absent)
         body = self._bodies.get(key)
         if body is None:
             functions = {
@@ -104,9 +107,10 @@ class Outliner:
                 for pattern, index in zip(rule.body, match.nodes, strict=True)
                 if isinstance(node := view.nodes[index], FusedNode)
             }
-            function = specialise(rule, constants, functions, count, view.scope.opset)
+            function = specialise(rule, constants, functions, count, view.scope.opset, absent)
             dtypes = tuple(dict.fromkeys(_dtype_name(tensor) for tensor in constants.values()))
-            body = Body(rule.key, function, rule.label, count, dtypes, view.scope.opset)
+            absent = absent.union(*(inner.absent for inner in nested))
+            body = Body(rule.key, function, rule.label, count, dtypes, view.scope.opset, absent)
             self._bodies[key] = body
         return body
 
@@ -117,6 +121,7 @@ def specialise(
     nested: Mapping[tuple[str, ...], FunctionProto],
     variadic_count: int | None,
     opset: int,
+    absent: Container[str] = (),
 ) -> FunctionProto:
     """The function that a rule becomes in a model: flat, standard operators only, for one number of variadic inputs.
 
@@ -126,6 +131,8 @@ def specialise(
         nested: the bodies of the fused operators in the rule's body, by the outputs of the pattern node.
         variadic_count: how many inputs the variadic input stands for; None where the rule has none.
         opset: the version of ONNX's operators in the scope that holds the match.
+        absent: optional inputs that the matched nodes do not list; the body's nodes do not list them at their end
+            either, since onnxruntime optimises `Conv(x, w)` otherwise than `Conv(x, w, "")`.
     """
     spelled = [f"{rule.variadic}_{place}" for place in range(variadic_count or 0)]
     inputs = [name for formal in rule.inputs for name in (spelled if formal == rule.variadic else [formal])]
@@ -138,6 +145,8 @@ def specialise(
         function.node.append(helper.make_node("Constant", [], [name], value=_unnamed(tensor)))
     for pattern in rule.body:
         names = [name for formal in pattern.inputs for name in (spelled if formal == rule.variadic else [formal])]
+        while names and names[-1] in absent:
+            names.pop()
         if pattern.domain == "":
             node = NodeProto(op_type=pattern.op_type, input=names, output=pattern.outputs)
             node.attribute.extend(_body_attributes(rule, pattern))
@@ -192,7 +201,7 @@ def _call_inputs(match: Match) -> tuple[str, ...]:
             inputs += match.variadic
         else:
             inputs.append(match.values[formal])
-    while inputs and inputs[-1] is None:
+    while inputs and inputs[-1] is ABSENT:
         inputs.pop()
     return tuple(name or "" for name in inputs)
 
