@@ -22,6 +22,8 @@ ABSENT = None
 """What an optional input is bound to where the node does not even name it; '' where it names it as absent."""
 
 Bindings = dict[str, str | None]
+Attributes = dict[str, AttributeProto | None]
+"""The rule's attributes met so far; None where a node lacks it, and so must every other that shares it."""
 
 
 class Match(NamedTuple):
@@ -98,7 +100,7 @@ def _attempt(
     """One assignment of operands: what comes of it, and the choices that were made (True: operands exchanged)."""
     outputs = view.nodes[anchor].outputs
     values: Bindings = {rule.output: outputs[0] if outputs else ""}
-    attributes: dict[str, AttributeProto] = {}
+    attributes: Attributes = {}
     nodes: list[int] = []
     made: list[bool] = []
     variadic: tuple[str, ...] = ()
@@ -130,7 +132,8 @@ def _attempt(
         if fault is not None:
             return Mismatch(rule, anchor, pattern, values, variadic, fault), made
     nodes.reverse()
-    return Match(rule, anchor, tuple(nodes), values, variadic, attributes), made
+    present = {name: attribute for name, attribute in attributes.items() if attribute is not None}
+    return Match(rule, anchor, tuple(nodes), values, variadic, present), made
 
 
 def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values: Bindings) -> Fault | None:
@@ -184,19 +187,17 @@ def _bind_inputs(
     return None
 
 
-def _bind_attributes(
-    opset: int, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto]
-) -> Fault | None:
+def _bind_attributes(opset: int, pattern: PatternNode, node: Node, attributes: Attributes) -> Fault | None:
     for name, attribute in node.attributes.items():
-        target = pattern.references.get(name)
-        if target is not None:
-            earlier = attributes.setdefault(target, attribute)
-            if earlier is not attribute and not _same_value(earlier, attribute):
-                return Fault(f"{node.title} has another {name} than the node before it in the pattern", node.label)
-        elif name not in pattern.exact:
+        if name not in pattern.exact and name not in pattern.references:
             default = _schema_default(node.op_type, node.domain, opset, name)
             if default is None or not _same_value(default, attribute):
                 return Fault(f"{node.title} has {_shown(attribute)}, which the rule does not know", node.label)
+    for name, target in pattern.references.items():
+        given = node.attributes.get(name)
+        later = attributes.setdefault(target, given)
+        if later is not given and (later is None or given is None or not _same_value(later, given)):
+            return Fault(f"{node.title} has another {name} than the node after it in the pattern", node.label)
     for name, wanted in pattern.exact.items():
         found = node.attributes.get(name) or _schema_default(node.op_type, node.domain, opset, name)
         if found is None or not _same_value(wanted, found):
