@@ -157,7 +157,7 @@ class BoundRegion:
 def _bank(placed: Placed, arena: Arena) -> Float32:
     step = placed.step
     if step.pointwise:
-        return np.ascontiguousarray(step.weight[:, :, 0, 0])
-    bank = arena.zeros(PLANES, step.channels, 1 + step.weight.shape[1])
-    bank[:] = transformed_filters(step.weight, step.bias)
+        return np.ascontiguousarray(step.weight[:, :, 0, 0]) * np.float32(step.scale)
+    bank = arena.zeros(PLANES, step.channels, step.weight.shape[1])
+    bank[:] = transformed_filters(step.weight, step.scale)
     return bank

@@ -5,7 +5,7 @@ GEMM, so a part's instructions are made when sizes are known and only called whe
 convolution they are
 
     window of the map --B'--> rows --B'--> V        two small matmuls over long rows, only for new channels
-    U @ V --> M                                     36 GEMMs in one call
+    U @ V --> M                                     36 GEMMs in one call, then the bias on one plane
     M --A'--> half --A'--> y                        two small matmuls
     y --elementwise--> y'                           in registers: arrays small enough to stay in cache
     y' --> pixels of the map, its border columns    zeros first, where a tile sticks out of the picture
@@ -54,10 +54,8 @@ class Transforms:
         self.half_tile = arena.zeros(TILE * WINDOW * grid.pitch(most_outputs))
 
     def _windows(self, items: int, channels: int) -> Float32:
-        """V [item, 6, 6, bias, channels and lanes], the bias channel filled in."""
-        windows = self.arena.zeros(items, WINDOW, WINDOW, self.grid.pitch(1 + channels))
-        windows[:, BIAS_PLANE[0], BIAS_PLANE[1], : self.grid.lanes] = self.grid.lane_mask()
-        return windows
+        """V [item, 6, 6, channels and lanes]."""
+        return self.arena.zeros(items, WINDOW, WINDOW, self.grid.pitch(channels))
 
     def _item(self, kept: bool, item: int) -> Float32:
         if kept:
@@ -70,15 +68,17 @@ class Transforms:
         lanes, pitch = self.grid.lanes, self.grid.pitch(source.channels)
         half = self.half_window[: PLANES * pitch]
         rows = half.reshape(WINDOW, WINDOW, pitch)[:, :, : source.channels * lanes]
-        first = (1 + first_channel) * lanes
+        first = first_channel * lanes
         target = self._item(kept, tile_row * self.grid.blocks + block)[:, :, first : first + source.channels * lanes]
         return [
             partial(np.matmul, WINDOW_TRANSFORM, source.window(tile_row, block), half.reshape(WINDOW, WINDOW * pitch)),
             partial(np.matmul, WINDOW_TRANSFORM, rows, target),
         ]
 
-    def multiply(self, filters: Float32, tile_row: int, block: int, kept: bool, result: Float32) -> list[Instruction]:
-        """Products with the filter bank [36, N, 1 + C], transformed back into `result` [4, 4, channels and lanes]."""
+    def multiply(
+        self, filters: Float32, bias: Float32 | None, tile_row: int, block: int, kept: bool, result: Float32
+    ) -> list[Instruction]:
+        """Products with the filter bank [36, N, C], transformed back into `result` [4, 4, channels and lanes]."""
         _, outputs, inputs = filters.shape
         lanes, pitch = self.grid.lanes, self.grid.pitch(outputs)
         windows = self._item(kept, tile_row * self.grid.blocks + block)
@@ -87,8 +87,10 @@ class Transforms:
         half = self.half_tile[: TILE * WINDOW * pitch]
         by_plane = products.reshape(PLANES, pitch)[:, : outputs * lanes].reshape(PLANES, outputs, lanes)
         by_row = half.reshape(TILE, WINDOW, pitch)[:, :, : outputs * lanes]
+        add_bias = [] if bias is None else [partial(np.add, by_plane[BIAS_PLANE], bias[:, None], by_plane[BIAS_PLANE])]
         return [
             partial(np.matmul, filters, windows, by_plane),
+            *add_bias,
             partial(np.matmul, OUTPUT_TRANSFORM, products.reshape(WINDOW, -1), half.reshape(TILE, -1)),
             partial(np.matmul, OUTPUT_TRANSFORM, by_row, result),
         ]
@@ -212,7 +214,7 @@ class StepBuilder:
                 source = self.maps[name]
                 instructions += self.transforms.forward(source, tile_row, block, placed.kept, first)
                 first += source.channels
-            instructions += self.transforms.multiply(filters, tile_row, block, placed.kept, result)
+            instructions += self.transforms.multiply(filters, step.bias, tile_row, block, placed.kept, result)
         instructions += self._stored(step.output, result, tile_row, block)
         for operation in step.after:
             operands = [

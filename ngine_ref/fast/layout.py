@@ -85,12 +85,6 @@ class Grid:
         skipped = 1 if first < 0 else 0
         return pixels[..., first + skipped * TILE : first + self.block_tiles * TILE : TILE], skipped
 
-    def lane_mask(self) -> Float32:
-        """[lanes]: 1 where a lane belongs to a band, 0 in the padding."""
-        mask = np.zeros(self.lanes, np.float32)
-        mask[: len(self.bands) * self.block_tiles] = 1.0
-        return mask
-
     def by_lane(self, rows: Float32, channels: int) -> Float32:
         """A view [..., channel, band, tile column] of rows [..., channel and lane (and padding)]."""
         item = rows.itemsize

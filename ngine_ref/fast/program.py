@@ -13,6 +13,7 @@ no later step reads and that are no output never leave the cache. `executor.py` 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,8 @@ class Step:
     output: str
     """The name of the convolution's own result."""
     after: tuple[Elementwise, ...] = ()
+    scale: float = 1.0
+    """What the weights (not the bias) are multiplied by."""
 
     @property
     def channels(self) -> int:
@@ -120,26 +123,25 @@ class Program:
 
 
 def fold_scales(program: Program) -> Program:
-    """The same program with every `Mul` by a constant that directly follows a convolution folded into its weights.
+    """The same program with every `Mul` by a constant number that directly follows a convolution folded into it.
 
     Only where nobody else reads the unscaled result. Residual scales (0.2 in RRDBNet) then cost nothing.
     """
-    reads: dict[str, int] = {}
+    reads = Counter(program.outputs)
     for step in program.steps:
-        for name in [*step.inputs, *(o for e in step.after for o in e.inputs if isinstance(o, str))]:
-            reads[name] = reads.get(name, 0) + 1
-    for name in program.outputs:
-        reads[name] = reads.get(name, 0) + 1
+        reads.update(step.inputs)
+        reads.update(operand for e in step.after for operand in e.inputs if isinstance(operand, str))
     return replace(program, steps=tuple(_folded(step, reads) for step in program.steps))
 
 
-def _folded(step: Step, reads: dict[str, int]) -> Step:
-    while step.after and step.after[0].op_type == "Mul" and reads.get(step.output) == 1:
+def _folded(step: Step, reads: Counter[str]) -> Step:
+    while step.after and step.after[0].op_type == "Mul" and reads[step.output] == 1:
         first = step.after[0]
-        scale = next((operand for operand in first.inputs if not isinstance(operand, str)), None)
-        if scale is None or not any(isinstance(name, str) and name == step.output for name in first.inputs):
+        names = [operand for operand in first.inputs if isinstance(operand, str)]
+        scales = [operand for operand in first.inputs if not isinstance(operand, str)]
+        if names != [step.output] or scales[0].size != 1:
             break
-        weight = (step.weight * np.reshape(scale, (-1, 1, 1, 1))).astype(np.float32)
-        bias = None if step.bias is None else np.asarray(step.bias * scale, np.float32)
-        step = Step(step.inputs, weight, bias, first.output, step.after[1:])
+        factor = np.float32(scales[0].reshape(()))
+        bias = None if step.bias is None else step.bias * factor
+        step = replace(step, bias=bias, scale=step.scale * float(factor), output=first.output, after=step.after[1:])
     return step

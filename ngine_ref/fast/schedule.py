@@ -6,9 +6,9 @@ Two questions are answered for a program, whatever the size of the picture:
    only transforms the rest. In a dense block every map is transformed once, though five convolutions read it:
 
        step   inputs            transforms   V after it
-       conv1  x                 x            | 1 | x |
-       conv2  x, x1             x1           | 1 | x | x1 |
-       conv3  x, x1, x2         x2           | 1 | x | x1 | x2 |      (1: the channel that carries the bias)
+       conv1  x                 x            | x |
+       conv2  x, x1             x1           | x | x1 |
+       conv3  x, x1, x2         x2           | x | x1 | x2 |
 
 2. Which maps may take the same buffer? A buffer is free again one step after the last step that reads it: never in
    that step itself, because another worker may still read its border rows (see `executor.py`).
@@ -29,7 +29,7 @@ class Placed:
     transforms: tuple[str, ...] = ()
     """The inputs that have to be transformed here (3x3 only); the others still are."""
     first_channel: int = 0
-    """Where they go, counted in channels, the bias channel not counted."""
+    """Where they go, counted in channels."""
     kept: bool = False
     """Whether the transforms must outlive the tile row they are made for, because another step reads them."""
 

@@ -66,7 +66,7 @@ class StreamRegion:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.enlarge = stream.enlarge and EnlargedConvolution(stream.enlarge.weight, stream.enlarge.bias)
-        self.filters = stream.middle and transformed_filters(stream.middle.weight, stream.middle.bias)
+        self.filters = stream.middle and transformed_filters(stream.middle.weight)
         self.few = stream.few and FewOutputs(stream.few.weight, stream.few.bias)
         self.scale = 2 if stream.enlarge else 1
 
