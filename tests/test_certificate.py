@@ -142,20 +142,21 @@ def test_lost_input():
 def test_one_bit_of_a_weight(elements):
     original, rewritten = with_weight(np.ones(elements, np.float32)), with_weight(np.ones(elements, np.float32))
     data = bytearray(rewritten.graph.initializer[0].raw_data)
-    data[-4] ^= 1
+    data[5] ^= 1
     rewritten.graph.initializer[0].raw_data = bytes(data)
     assert "constant" in reason(original, rewritten)
 
 
+@pytest.mark.parametrize("size", [2, 2000])
 @pytest.mark.parametrize(
     ("one", "other"), [(0.0, -0.0), (float("nan"), -float("nan")), (1.0, 1.0 + 2**-23)], ids=["zero", "nan", "ulp"]
 )
-def test_bits_of_typed_fields(one, other):
-    original, rewritten = with_weight(np.ones(2, np.float32)), with_weight(np.ones(2, np.float32))
+def test_bits_of_typed_fields(one, other, size):
+    original, rewritten = with_weight(np.ones(size, np.float32)), with_weight(np.ones(size, np.float32))
     for model, value in ((original, one), (rewritten, other)):
         tensor = model.graph.initializer[0]
         tensor.ClearField("raw_data")
-        tensor.float_data.extend([value, 1.0])
+        tensor.float_data.extend([value] + [1.0] * (size - 1))
     reason(original, rewritten)
     assert certify(original, onnx.load_from_string(original.SerializeToString())).ok
 
@@ -180,6 +181,15 @@ def test_changed_constant():
     text = "g (float[n] a) => (float[n] y) {{ k = Constant <value: tensor = float {{{}}}> ()  y = Mul (a, k) }}"
     assert reason(parse(text.format("0.2")), parse(text.format("0.25"))) == (
         "output 'y': where the original has a constant 0.2 'k', there is a constant 0.25 after fusing"
+    )
+
+
+def test_number_of_outputs_can_be_a_mode():
+    """A BatchNormalization of opset 9 trains when it makes all five outputs."""
+    text = """g (float[n,2] x, float[2] s, float[2] b, float[2] m, float[2] v) => (float[n,2] y)
+        {{ {} = BatchNormalization (x, s, b, m, v) }}"""
+    assert "makes 1 outputs in the original and 5" in reason(
+        parse(text.format("y"), opset=9), parse(text.format("y, p, q, r, t"), opset=9)
     )
 
 
@@ -228,6 +238,13 @@ def test_random_inside_a_function_called_twice(noise):
     text = "g (float[n] a) => (float[n] y) {{ r = my.F (a)  s = my.F (a)  y = Sub (r, {}) }}"
     reason(parse(text.format("s"), *bodies), parse(text.format("r"), *bodies))
     assert certify(parse(text.format("s"), *bodies), parse(text.format("s"), *bodies)).ok
+
+
+def test_two_random_nodes_inside_one_fused_call():
+    body = """<domain: "ai.ngine", opset_import: ["" : 17]> F (a) => (y)
+        {{ r = Bernoulli (a)  s = Bernoulli (a)  y = Sub (r, {}) }}"""
+    text = "g (float[n] a) => (float[n] y) { y = ai.ngine.F (a) }"
+    reason(parse(text, body.format("s")), parse(text, body.format("r")))
 
 
 def test_random_inside_two_bodies():

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from support.certificate_models import CONV_LEAKY_RELU, FUSED, MUL_ADD, TAIL, image, parse, with_weight
+from support.certificate_models import CONV_LEAKY_RELU, FUSED, MUL_ADD, TAIL, external, image, parse, with_weight
 
 from graphopt.certificate import certify
 from graphopt.value_numbering import ValueNumbering
@@ -31,7 +31,9 @@ def test_bare_call_with_a_body_handed_over():
     bare = parse(CONV_ACT_FUSED)
     function = parse(CONV_ACT_FUSED, FUSED).functions[0]
     assert certify(parse(CONV_ACT), bare, [function]).ok
-    assert certify(bare, bare).ok
+    other_version = parse(CONV_ACT_FUSED)
+    other_version.opset_import[1].version = 2
+    assert certify(bare, other_version).ok
 
 
 def test_neither_model_is_changed():
@@ -175,6 +177,14 @@ def test_raw_bytes_and_typed_fields(dtype):
 def _data_type(name: str) -> int:
     names = {"float32": "FLOAT", "float64": "DOUBLE", "float8_e4m3fn": "FLOAT8E4M3FN"}
     return TensorProto.DataType.Value(names.get(name, name.upper()))
+
+
+def test_an_external_offset_of_0_is_the_default():
+    original, rewritten = external(), external()
+    for model in (original, rewritten):
+        next(entry for entry in model.graph.initializer[0].external_data if entry.key == "offset").value = "0"
+    del rewritten.graph.initializer[0].external_data[1]
+    assert_same(original, rewritten)
 
 
 def test_nan_equals_itself():
