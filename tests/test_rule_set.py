@@ -149,7 +149,7 @@ def test_an_operator_of_a_domain_that_nobody_knows(tmp_path: Path):
 
 
 def test_places_that_are_not_there(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"There is no rule set, file or folder 'nothing'; the shipped sets are ngine"):
+    with pytest.raises(UsageError, match=r"There is no rule set, file or folder 'nothing'; the shipped sets are extended, ngine"):
         load_rules("nothing")
     with pytest.raises(UsageError, match=r"has no rule file in it; a rule file's name ends in \.onnxtxt"):
         load_rules(tmp_path)
@@ -183,7 +183,7 @@ def test_a_users_rule_file_is_all_it_takes(tmp_path: Path):
         """a = Conv <pads: ints = [1,1,1,1]> (x, k3, b)
            t = Sigmoid (a)
            m = Mul (t, a)
-           c = Conv (m, w)
+           c = Conv (m, w, b)
            s = Sigmoid (c)
            y = Mul (c, s)"""
     )
@@ -193,7 +193,7 @@ def test_a_users_rule_file_is_all_it_takes(tmp_path: Path):
     written = onnx.load(tmp_path / "m.fused.onnx")
     assert nodes(written) == [
         "m = ai.ngine.ConvSiLU <pads=[1,1,1,1]> (x, k3, b)",
-        "y = ai.ngine.ConvSiLU (m, w)",
+        "y = ai.ngine.ConvSiLU (m, w, b)",
     ]
     # Above the first level onnxruntime has a SiLU of its own, for one order of the operands.
     assert_same_numbers(source, written, levels=LEVELS[:1])
