@@ -93,6 +93,7 @@ def test_infinite_and_missing_slopes_leave_what_is_not_negative():
 
 def test_integer_slopes_wrap():
     assert get("PRelu")([np.int32([-(2**30), 5]), np.int32([3])])[0].tolist() == [2**30, 5]
+    assert get("PRelu")([np.int32([-(2**30), 5]), np.int32([-2])])[0].tolist() == [-(2**31), 5]
     assert get("PRelu")([np.int64([-7, 5]), np.int64([-2])])[0].tolist() == [14, 5]
     assert get("PRelu")([np.uint32([7]), np.uint32([2])])[0].tolist() == [7]
 
