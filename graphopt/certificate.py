@@ -36,11 +36,12 @@ def certify(original: ModelProto, rewritten: ModelProto, functions: Sequence[Fun
     Args:
         original: the model before; neither model is changed, and external data is not read.
         rewritten: the model after.
-        functions: bodies for calls in the fused domain whose function a model does not carry.
+        functions: bodies for calls whose function a model does not carry, one for each domain and name.
 
     Raises:
         ModelError: the original is not a valid graph (a value that nothing makes, or that is made twice; a cycle; a
             function that calls itself).
+        UsageError: `functions` has two bodies for one call.
     """
     # Weights keep their names, so comparing those of one name proves nearly every rewrite; only where it does not,
     # the contents of all are read.

@@ -40,6 +40,8 @@ class Function:
         self.defaults = operations.attributes(proto.attribute_proto, None, "")
         self.open = False
         """True while its body is being numbered: met again then, it calls itself."""
+        self.ambiguous = False
+        """Whether another body was handed over for the same name: then no call can be read."""
         self.signature: int | None = None
         self.impure = False
         """Whether two calls with equal operands may differ: it draws random numbers, or nobody knows."""
@@ -55,13 +57,20 @@ class Function:
         return known
 
 
-def library_of(functions: Iterable[FunctionProto], operations: OperationTable) -> Library:
-    """The functions by name; of two with one identity the first counts."""
+def library_of(own: Iterable[FunctionProto], handed: Iterable[FunctionProto], operations: OperationTable) -> Library:
+    """The functions by name. What a model has itself goes before what is handed over."""
     library: dict[tuple[str, str], dict[str, Function]] = {}
-    for proto in functions:
+    for proto in own:
         overloads = library.setdefault((standard_name(proto.domain), proto.name), {})
-        if proto.overload not in overloads:
-            overloads[proto.overload] = Function(proto, library, operations)
+        overloads.setdefault(proto.overload, Function(proto, library, operations))
+    missing: dict[tuple[str, str], dict[str, Function]] = {}
+    for proto in handed:
+        name = (standard_name(proto.domain), proto.name)
+        if proto.overload not in library.get(name, {}):
+            known = missing.setdefault(name, {}).setdefault(proto.overload, Function(proto, library, operations))
+            known.ambiguous = known.ambiguous or known.proto != proto
+    for name, functions in missing.items():
+        library.setdefault(name, {}).update(functions)
     return library
 
 

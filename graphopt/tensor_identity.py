@@ -56,7 +56,7 @@ class TensorTable:
         data_type, dims = tensor.data_type, tuple(tensor.dims)
         if data_type == TensorProto.STRING:
             return ("tensor", data_type, dims, tuple(tensor.string_data))
-        # Raw bytes only: on typed fields the equality of messages is not bit by bit (NaN).
+        # Raw bytes only: on typed fields, not every protobuf compares bit by bit (NaN, -0).
         named = bool(name) and math.prod(dims) > SMALL and tensor.HasField("raw_data")
         if named and not self._by_content:
             identity = self._new_identity(data_type, dims)

@@ -16,7 +16,7 @@ from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto
 
-from graphopt.errors import ModelError
+from graphopt.errors import ModelError, UsageError
 from graphopt.node_reading import Dialect, Function, Record, library_of, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
 from graphopt.tensor_identity import Identity, TensorTable, is_false
@@ -75,9 +75,10 @@ class ValueNumbering:
 
         Raises:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
+            UsageError: a call needs a body of which `functions` has two.
         """
         self._problems, self._inlined = [], 0
-        library = library_of([*model.functions, *functions], self.table)
+        library = library_of(model.functions, functions, self.table)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
         scope = Scope(Values(self._unmade), dialect, graph)
@@ -306,6 +307,9 @@ class ValueNumbering:
         return [scope.values[name] for name in function.outputs]
 
     def _enter(self, function: Function) -> None:
+        name = f"{function.proto.domain}.{function.proto.name}"
         if function.open:
-            raise ModelError(f"Function {function.proto.domain}.{function.proto.name} calls itself.")
+            raise ModelError(f"Function {name} calls itself.")
+        if function.ambiguous:
+            raise UsageError(f"More than one body was given for {name}; give each body a domain of its own.")
         function.open = True

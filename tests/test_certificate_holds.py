@@ -7,6 +7,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from support.certificate_models import CONV_LEAKY_RELU, FUSED, MUL_ADD, TAIL, external, image, parse, with_weight
 
 from graphopt.certificate import certify
+from graphopt.errors import UsageError
 from graphopt.value_numbering import ValueNumbering
 
 CONV_ACT = image("c = Conv <pads: ints = [1,1,1,1]> (x, w, b)  y = LeakyRelu <alpha: float = 0.2> (c)")
@@ -34,6 +35,16 @@ def test_bare_call_with_a_body_handed_over():
     other_version = parse(CONV_ACT_FUSED)
     other_version.opset_import[1].version = 2
     assert certify(bare, other_version).ok
+
+
+def test_bodies_handed_over_are_not_guessed():
+    function = parse(CONV_ACT_FUSED, FUSED).functions[0]
+    other = parse(CONV_ACT_FUSED, FUSED.replace("LeakyRelu <alpha: float = @alpha> (c)", "Relu (c)")).functions[0]
+    bare = parse(CONV_ACT_FUSED)
+    with pytest.raises(UsageError, match=r"More than one body was given for ai\.ngine\.ConvLeakyRelu"):
+        certify(parse(CONV_ACT), bare, [function, other])
+    assert certify(parse(CONV_ACT), bare, [function, function]).ok
+    assert certify(parse(CONV_ACT), parse(CONV_ACT_FUSED, FUSED), [other, other]).ok  # its own goes first
 
 
 def test_neither_model_is_changed():
