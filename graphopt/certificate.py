@@ -13,6 +13,7 @@ from onnx import FunctionProto, ModelProto
 
 from graphopt.difference import first_difference
 from graphopt.errors import ModelError
+from graphopt.node_reading import BodyOf, body_by_name
 from graphopt.operation_identity import is_fused_domain
 from graphopt.value_numbering import NumberedModel, ValueNumbering
 
@@ -30,13 +31,16 @@ class Certificate:
     """What differs, a phrase that names the values, to follow a colon."""
 
 
-def certify(original: ModelProto, rewritten: ModelProto, functions: Sequence[FunctionProto] = ()) -> Certificate:
+def certify(
+    original: ModelProto, rewritten: ModelProto, functions: Sequence[FunctionProto] | BodyOf = ()
+) -> Certificate:
     """Prove that every output of the rewritten model is the same expression as in the original.
 
     Args:
         original: the model before; neither model is changed, and external data is not read.
         rewritten: the model after.
-        functions: bodies for calls whose function a model does not carry, one for each domain and name.
+        functions: bodies for calls whose function a model does not carry: one for each domain and name, or, where one
+            name has several bodies, what gives each call its own.
 
     Raises:
         ModelError: the original is not a valid graph (a value that nothing makes, or that is made twice; a cycle; a
@@ -45,17 +49,18 @@ def certify(original: ModelProto, rewritten: ModelProto, functions: Sequence[Fun
     """
     # Weights keep their names, so comparing those of one name proves nearly every rewrite; only where it does not,
     # the contents of all are read.
-    certificate = _compare(ValueNumbering(by_content=False), original, rewritten, functions)
-    return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, functions)
+    body_of = functions if callable(functions) else body_by_name(functions) if functions else None
+    certificate = _compare(ValueNumbering(by_content=False), original, rewritten, body_of)
+    return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, body_of)
 
 
 def _compare(
-    numbering: ValueNumbering, original: ModelProto, rewritten: ModelProto, functions: Sequence[FunctionProto]
+    numbering: ValueNumbering, original: ModelProto, rewritten: ModelProto, body_of: BodyOf | None
 ) -> Certificate:
-    before = numbering.number(original, functions)
+    before = numbering.number(original, body_of)
     if before.problems:
         raise ModelError(f"The model cannot be certified: {before.problems[0]}.")
-    after = numbering.number(rewritten, functions)
+    after = numbering.number(rewritten, body_of)
     count = len(before.outputs)
     reason = _interface_difference(before, after)
     if reason is not None:

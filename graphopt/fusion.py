@@ -183,9 +183,8 @@ def _certified(
     result = assemble(original, scopes, digest=digest)
     proof = certify(original, result)
     if not proof.ok:
-        where = f" at output {proof.output!r}" if proof.output is not None else ""
         raise CertificateError(
-            f"{name}: the fused model does not compute the same{where}: {proof.reason}; nothing was written."
+            f"{name}: the fused model does not compute the same: {proof.reason}; nothing was written."
         )
     if not functions:  # proven with the bodies, then written without them
         result = assemble(original, scopes, digest=digest, functions=False)

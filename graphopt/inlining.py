@@ -31,7 +31,6 @@ from graphopt.record import (
 from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
 from graphopt.scope import Scope, read_scopes
 
-
 _OLDER_IR = frozenset(map(str, range(1, FUNCTIONS_SINCE_IR)))
 """What a model may remember as the IR version it had before it was raised."""
 
@@ -55,10 +54,11 @@ def unfuse(model: Model, *, rules: Rules = DEFAULT_SET) -> ModelProto:
     Adopter(result, chosen.rules).adopt(scopes)
     fused = [node for scope in scopes for node in scope.nodes if isinstance(node, FusedNode)]
     bodies = list(dict.fromkeys(node.body for node in fused))
+    by_call = {node.proto.SerializeToString(): node.body.function for node in fused}
     for scope in reversed(scopes):  # bodies before the nodes that hold them
         _inline_scope(scope)
     _restore_model(result, [body.function for body in bodies])
-    proof = certify(loaded.model, result, [body.function for body in bodies])
+    proof = certify(loaded.model, result, lambda call: by_call.get(call.SerializeToString()))
     if not proof.ok:
         raise CertificateError(f"{loaded.name}: unfusing does not give back the same model: {proof.reason}.")
     return result

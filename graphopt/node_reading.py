@@ -6,19 +6,27 @@ model carries, and inside a function on the attributes of the call. A `Dialect` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto
 
-from graphopt.operation_identity import Attributes, Operation, OperationTable, is_fused_domain, may_hold_graphs
+from graphopt.errors import UsageError
+from graphopt.operation_identity import (
+    Attributes,
+    Operation,
+    OperationTable,
+    is_fused_domain,
+    is_standard,
+    may_hold_graphs,
+)
 
 Bodies = tuple[tuple[str, GraphProto], ...]
 Record = tuple[Operation, list[str], list[str], Bodies, "Function | None"]
 """Operation, names read, names made, subgraphs by attribute name, the function it calls."""
-Library = Mapping[tuple[str, str], Mapping[str, "Function"]]
-"""Functions by domain and name, then by overload."""
+BodyOf = Callable[[NodeProto], FunctionProto | None]
+"""Gives a call whose function the model does not carry its body, or None."""
 
 _serialize = AttributeProto.SerializePartialToString
 
@@ -40,8 +48,6 @@ class Function:
         self.defaults = operations.attributes(proto.attribute_proto, None, "")
         self.open = False
         """True while its body is being numbered: met again then, it calls itself."""
-        self.ambiguous = False
-        """Whether another body was handed over for the same name: then no call can be read."""
         self.signature: int | None = None
         self.impure = False
         """Whether two calls with equal operands may differ: it draws random numbers, or nobody knows."""
@@ -57,31 +63,62 @@ class Function:
         return known
 
 
-def library_of(own: Iterable[FunctionProto], handed: Iterable[FunctionProto], operations: OperationTable) -> Library:
-    """The functions by name. What a model has itself goes before what is handed over."""
-    library: dict[tuple[str, str], dict[str, Function]] = {}
-    for proto in own:
-        overloads = library.setdefault((standard_name(proto.domain), proto.name), {})
-        overloads.setdefault(proto.overload, Function(proto, library, operations))
-    missing: dict[tuple[str, str], dict[str, Function]] = {}
-    for proto in handed:
-        name = (standard_name(proto.domain), proto.name)
-        if proto.overload not in library.get(name, {}):
-            known = missing.setdefault(name, {}).setdefault(proto.overload, Function(proto, library, operations))
-            known.ambiguous = known.ambiguous or known.proto != proto
-    for name, functions in missing.items():
-        library.setdefault(name, {}).update(functions)
-    return library
+class Library:
+    """The functions of a model, and the bodies that were handed over for calls of functions it does not have."""
+
+    def __init__(self, own: Iterable[FunctionProto], body_of: BodyOf | None, operations: OperationTable) -> None:
+        self.body_of = body_of
+        self._operations = operations
+        self._own: dict[tuple[str, str], dict[str, Function]] = {}
+        self._handed: dict[bytes, Function] = {}
+        for proto in own:
+            overloads = self._own.setdefault((standard_name(proto.domain), proto.name), {})
+            overloads.setdefault(proto.overload, Function(proto, self, operations))
+
+    def overloads(self, domain: str, op_type: str) -> Mapping[str, Function]:
+        """The model's own functions of that name, by overload."""
+        return self._own.get((domain, op_type), {})
+
+    def handed(self, call: NodeProto) -> Function | None:
+        """The function for a call of none of the model's own."""
+        proto = self.body_of(call) if self.body_of is not None else None
+        if proto is None:
+            return None
+        key = proto.SerializeToString(deterministic=True)
+        if key not in self._handed:
+            self._handed[key] = Function(proto, self, self._operations)
+        return self._handed[key]
+
+
+def body_by_name(functions: Iterable[FunctionProto]) -> BodyOf:
+    """Bodies for the calls of these functions' names; a name with two different bodies is never resolved by chance."""
+    known: dict[tuple[str, str, str], list[FunctionProto]] = {}
+    for proto in functions:
+        bodies = known.setdefault((standard_name(proto.domain), proto.name, proto.overload), [])
+        if proto not in bodies:
+            bodies.append(proto)
+
+    def body_of(call: NodeProto) -> FunctionProto | None:
+        bodies = known.get((standard_name(call.domain), call.op_type, call.overload), [])
+        if len(bodies) > 1:
+            raise UsageError(
+                f"{len(bodies)} bodies were given for {call.domain}.{call.op_type}; give them call by call."
+            )
+        return bodies[0] if bodies else None
+
+    return body_of
 
 
 class _Operator:
     """What all nodes of one operator in one dialect share."""
 
-    __slots__ = ("domain", "known", "may_hold_graphs", "op_type", "opset", "overloads")
+    __slots__ = ("domain", "known", "may_be_bare", "may_hold_graphs", "op_type", "opset", "overloads")
 
-    def __init__(self, domain: str, op_type: str, opset: int | None, overloads: Mapping[str, Function]) -> None:
-        self.domain, self.op_type, self.opset, self.overloads = domain, op_type, opset, overloads
-        self.may_hold_graphs = bool(overloads) or may_hold_graphs(domain, op_type, opset)
+    def __init__(self, domain: str, op_type: str, opset: int | None, library: Library) -> None:
+        self.domain, self.op_type, self.opset = domain, op_type, opset
+        self.overloads = library.overloads(domain, op_type)
+        self.may_be_bare = library.body_of is not None and not is_standard(domain, op_type, opset)
+        self.may_hold_graphs = bool(self.overloads) or may_hold_graphs(domain, op_type, opset)
         self.known: dict[Any, Operation] = {}
         """Operations by the bytes of their attributes: most nodes of a model repeat one of a few."""
 
@@ -103,12 +140,14 @@ class Dialect:
         operator = self._operators.get((domain, op_type)) or self._operator(domain, op_type)
         inputs, outputs, attributes = proto.input[:], proto.output[:], proto.attribute
         function = operator.overloads.get(proto.overload) if operator.overloads else None
+        if function is None and operator.may_be_bare:
+            function = self._library.handed(proto)
         bodies = tuple(sorted(_bodies(proto), key=itemgetter(0))) if operator.may_hold_graphs else ()
         if bodies or bindings is not None or op_type == "Constant":
             name = outputs[0] if outputs else ""
             found = self.operations.attributes(attributes, bindings, name)
             return (self._operation(operator, function, found, outputs), inputs, outputs, bodies, function)
-        key = (len(outputs), *map(_serialize, attributes))
+        key = (len(outputs), function is None, *map(_serialize, attributes))
         operation = operator.known.get(key)
         if operation is None:
             found = self.operations.attributes(attributes, None, "")
@@ -128,8 +167,7 @@ class Dialect:
     def _operator(self, written: str, op_type: str) -> _Operator:
         domain = standard_name(written)
         self.used.add(domain)
-        overloads = self._library.get((domain, op_type), {})
-        operator = _Operator(domain, op_type, self.versions.get(domain), overloads)
+        operator = _Operator(domain, op_type, self.versions.get(domain), self._library)
         self._operators[written, op_type] = operator
         return operator
 

@@ -197,10 +197,15 @@ def _schema(domain: str, op_type: str, opset: int | None) -> _Schema | None:
     return _Schema(schema.since_version, defaults)
 
 
+def is_standard(domain: str, op_type: str, opset: int | None) -> bool:
+    """Whether onnx defines the operator at that opset."""
+    return _schema(domain, op_type, opset) is not None
+
+
 @cache
 def may_hold_graphs(domain: str, op_type: str, opset: int | None) -> bool:
     """Whether a node of that operator can have subgraphs: its schema says so, or nobody knows."""
-    if _schema(domain, op_type, opset) is None:
+    if not is_standard(domain, op_type, opset):
         return True
     attributes = onnx.defs.get_schema(op_type, opset or 1, domain).attributes.values()
     return any(attribute.type in (_AttributeType.GRAPH, _AttributeType.GRAPHS) for attribute in attributes)

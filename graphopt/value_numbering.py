@@ -14,10 +14,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto
+from onnx import AttributeProto, GraphProto, ModelProto
 
-from graphopt.errors import ModelError, UsageError
-from graphopt.node_reading import Dialect, Function, Record, library_of, read_nodes
+from graphopt.errors import ModelError
+from graphopt.node_reading import BodyOf, Dialect, Function, Library, Record, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
 from graphopt.tensor_identity import Identity, TensorTable, is_false
 from graphopt.value_scope import ABSENT, Scope, Values, declared_rank
@@ -66,19 +66,18 @@ class ValueNumbering:
         self._inlined = 0
         self._intern(("absent",))
 
-    def number(self, model: ModelProto, functions: Sequence[FunctionProto] = ()) -> NumberedModel:
+    def number(self, model: ModelProto, body_of: BodyOf | None = None) -> NumberedModel:
         """Number every value of the model's graph.
 
         Args:
             model: the model; it is not changed.
-            functions: bodies for calls whose function the model does not carry.
+            body_of: gives calls whose function the model does not carry their bodies.
 
         Raises:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
-            UsageError: a call needs a body of which `functions` has two.
         """
         self._problems, self._inlined = [], 0
-        library = library_of(model.functions, functions, self.table)
+        library = Library(model.functions, body_of, self.table)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
         scope = Scope(Values(self._unmade), dialect, graph)
@@ -307,9 +306,6 @@ class ValueNumbering:
         return [scope.values[name] for name in function.outputs]
 
     def _enter(self, function: Function) -> None:
-        name = f"{function.proto.domain}.{function.proto.name}"
         if function.open:
-            raise ModelError(f"Function {name} calls itself.")
-        if function.ambiguous:
-            raise UsageError(f"More than one body was given for {name}; give each body a domain of its own.")
+            raise ModelError(f"Function {function.proto.domain}.{function.proto.name} calls itself.")
         function.open = True

@@ -41,9 +41,11 @@ def test_bodies_handed_over_are_not_guessed():
     function = parse(CONV_ACT_FUSED, FUSED).functions[0]
     other = parse(CONV_ACT_FUSED, FUSED.replace("LeakyRelu <alpha: float = @alpha> (c)", "Relu (c)")).functions[0]
     bare = parse(CONV_ACT_FUSED)
-    with pytest.raises(UsageError, match=r"More than one body was given for ai\.ngine\.ConvLeakyRelu"):
+    with pytest.raises(UsageError, match=r"2 bodies were given for ai\.ngine\.ConvLeakyRelu"):
         certify(parse(CONV_ACT), bare, [function, other])
     assert certify(parse(CONV_ACT), bare, [function, function]).ok
+    assert certify(parse(CONV_ACT), bare, lambda call: function if call.output[0] == "y" else other).ok
+    assert not certify(parse(CONV_ACT), bare, lambda call: other).ok
     assert certify(parse(CONV_ACT), parse(CONV_ACT_FUSED, FUSED), [other, other]).ok  # its own goes first
 
 
