@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from graphopt.inlining import unfuse
     from graphopt.ledger import Absorption, Fusion, Refusal, Report
     from graphopt.rule_set import RuleSet, load_rules
+    from graphopt.verification import VerificationReport, verify
 
 _HOMES = {
     "errors": (
@@ -40,6 +41,7 @@ _HOMES = {
     "inlining": ("unfuse",),
     "ledger": ("Absorption", "Fusion", "Refusal", "Report"),
     "rule_set": ("RuleSet", "load_rules"),
+    "verification": ("VerificationReport", "verify"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -60,10 +62,12 @@ __all__ = [  # the same names as above
     "UsageError",
     "Verdict",
     "VerificationError",
+    "VerificationReport",
     "explain",
     "fuse",
     "load_rules",
     "unfuse",
+    "verify",
 ]
 
 

@@ -7,14 +7,29 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from graphopt.cli_options import (
+    AbsoluteOption,
+    InputOption,
+    ModelArgument,
+    NoShareOption,
+    OrderArgument,
+    OrderOption,
+    RelativeOption,
+    RulesOption,
+    SeedOption,
+    ShapeOption,
+    SkipOption,
+)
+
 if TYPE_CHECKING:
     from graphopt.fusion import FusionResult
+    from graphopt.model_io import LoadedModel
+    from graphopt.verification import VerificationReport
 
 app = typer.Typer(
     name="graphopt",
@@ -25,30 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class OrderOption(StrEnum):
-    """What the adjacency condition goes by."""
-
-    sink = "sink"
-    file = "file"
-
-
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file, or demo:NAME (see `demo`).")]
-RulesOption = Annotated[
-    list[str] | None,
-    typer.Option("--rules", metavar="PATH|SET", help="A shipped set's name, a rule file or a folder. (default: ngine)"),
-]
-SkipOption = Annotated[
-    list[str] | None, typer.Option("--skip-rules", metavar="NAME", help="A fused operator to leave out.")
-]
-NoShareOption = Annotated[
-    bool, typer.Option("--no-share-prefix", help="Do not let a longer Concat start from a shorter one.")
-]
-OrderArgument = Annotated[
-    OrderOption,
-    typer.Option("--order", help="'Immediately before' in the engine's own order (sink) or in that of the file."),
-]
 
 
 @app.command()
@@ -66,6 +57,14 @@ def fuse(
         bool, typer.Option("--no-functions", help="Bare calls, for engines that have a kernel for each.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write no model, only say what would be done.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run original and result, and compare every value, before writing.")
+    ] = False,
+    shape: ShapeOption = None,
+    input_file: InputOption = None,
+    seed: SeedOption = 0,
+    rtol: RelativeOption = None,
+    atol: AbsoluteOption = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.json", help="Write the report as JSON.")
     ] = None,
@@ -74,8 +73,10 @@ def fuse(
     """Fuse a model's operators, prove the result, and write it."""
     from graphopt import model_io
     from graphopt.atomic_files import check_destination, write_text
+    from graphopt.errors import VerificationError
     from graphopt.fusion import fuse as fuse_model
-    from graphopt.report import console, fusion_tables, to_json
+    from graphopt.model_io import LoadedModel
+    from graphopt.report import console, fusion_tables, to_json, verification_table
 
     loaded = model_io.load(model)
     target = None if dry_run else output or default_output(model)
@@ -92,11 +93,20 @@ def fuse(
         order=order.value,
         functions=not no_functions,
     )
+    out.print(fusion_tables(result.report, out.width))
+    verification = None
+    if verify:
+        given = LoadedModel(result.model, loaded.path, loaded.name, loaded.data_files)
+        verification = verify_loaded(loaded, given, shape, input_file, seed, rtol, atol, quiet=quiet)
+        out.print()
+        out.print(verification_table(verification))
+    if report is not None:
+        content = None if verification is None else verification.as_json()
+        write_text(report, to_json(result.report, output=target, verification=content))
+    if verification is not None and not verification.ok:
+        raise VerificationError(f"{model}: the fused model gives other numbers than the original; nothing was written.")
     if target is not None:
         model_io.save(result.model, target, source=loaded)
-    if report is not None:
-        write_text(report, to_json(result.report, output=target))
-    out.print(fusion_tables(result.report, out.width))
     if target is not None and target != "-":
         out.print(f"Written to {target} ({os.path.getsize(target):,} bytes).", soft_wrap=True)
 
@@ -163,6 +173,72 @@ def unfuse(
     out.print(f"{before:,} nodes became {after:,}; proven to be the same expressions of the inputs.")
     if target != "-":
         out.print(f"Written to {target}.", soft_wrap=True)
+
+
+@app.command()
+def verify(
+    original: Annotated[str, typer.Argument(metavar="ORIGINAL", help="The model before; onnxruntime runs it.")],
+    fused: Annotated[str, typer.Argument(metavar="FUSED", help="The model after; ngine_ref runs it.")],
+    shape: ShapeOption = None,
+    input_file: InputOption = None,
+    seed: SeedOption = 0,
+    rtol: RelativeOption = None,
+    atol: AbsoluteOption = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE.json", help="Write the outcome as JSON.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Run two models on the same inputs and compare every value that both have."""
+    import json
+
+    from graphopt import model_io
+    from graphopt.atomic_files import check_destination, write_text
+    from graphopt.errors import VerificationError
+    from graphopt.report import console, verification_table
+
+    if report is not None:
+        check_destination(report)
+    before, after = model_io.load(original), model_io.load(fused)
+    outcome = verify_loaded(before, after, shape, input_file, seed, rtol, atol, quiet=quiet)
+    console(quiet=quiet).print(verification_table(outcome))
+    if report is not None:
+        write_text(report, json.dumps({"schema": 1, "verification": outcome.as_json()}, indent=2) + "\n")
+    if not outcome.ok:
+        raise VerificationError(f"{fused} gives other numbers than {original}.")
+
+
+def verify_loaded(
+    original: LoadedModel,
+    fused: LoadedModel,
+    shapes: list[str] | None,
+    input_files: list[str] | None,
+    seed: int,
+    rtol: float | None,
+    atol: float | None,
+    *,
+    quiet: bool,
+) -> VerificationReport:
+    """Verify with the options of the command line, a progress bar on stderr."""
+    from rich.progress import Progress
+
+    from graphopt.option_values import parse_inputs, parse_shapes
+    from graphopt.report import console
+    from graphopt.verification import verify as verify_models
+
+    out = console(stderr=True, quiet=quiet)
+    with Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
+        task = progress.add_task("Comparing values", total=None)
+        return verify_models(
+            original,
+            fused,
+            shapes=parse_shapes(shapes or []),
+            inputs=parse_inputs(input_files or []),
+            seed=seed,
+            rtol=rtol,
+            atol=atol,
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
 
 
 @app.command(name="rules")

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -17,6 +17,9 @@ from graphopt.eligibility import sentence
 from graphopt.explanation import Explanation, Verdict
 from graphopt.ledger import Refusal, Report
 from graphopt.rule import Condition, PatternNode, Rule
+
+if TYPE_CHECKING:
+    from graphopt.verification import VerificationReport
 
 JSON_SCHEMA = 1
 """The version of the JSON report: keys may be added, never renamed."""
@@ -169,6 +172,53 @@ def _requirement(item: Condition | PatternNode) -> str:
     if isinstance(item, Condition):
         return f"{item.number} {item.name}: {sentence(item)}"
     return f"{item.number} {item.name}: {item.outputs[0]} is made by {item.op_type}"
+
+
+def verification_table(report: VerificationReport) -> RenderableType:
+    """The values that come closest to what is tolerated, or past it, what was fed, and the outcome in a sentence."""
+    table = _table("Value", "Made by", "Abs error", "Rel error", "Of tolerance", "At", text_columns=2)
+    worst = sorted(report.values, key=lambda value: (value.ok, -value.difference.of_tolerance))[:5]
+    for value in worst:
+        found = value.difference
+        place = found.reason or ",".join(map(str, found.at))
+        style = "" if value.ok else "red"
+        table.add_row(
+            Text(value.name, style),
+            value.made_by,
+            f"{found.max_abs_error:.1e}",
+            f"{found.max_rel_error:.1e}",
+            f"{found.of_tolerance:.2g}",
+            place,
+        )
+    return Group(table, Text(), *_verification_sentences(report))
+
+
+def _verification_sentences(report: VerificationReport) -> Iterable[Text]:
+    for name, shape in report.feeds.items():
+        chosen = "; the model leaves this open, --shape chooses another" if name in report.assumed else ""
+        yield Text(f"Fed {name} of shape {'x'.join(map(str, shape)) or 'scalar'} (seed {report.seed}{chosen}).")
+    first = report.first_mismatch
+    if first is not None:
+        count = len(report.mismatches)
+        yield Text(
+            f"{count} of {len(report.values)} values differ; the first is {first.name!r}, made by {first.made_by}.",
+            "red",
+        )
+    else:
+        yield Text(
+            f"{len(report.values)} values agree with onnxruntime on the original: max abs error "
+            f"{report.max_abs_error:.1e}.",
+            "green",
+        )
+        inherited = sum(value.inherited for value in report.values)
+        if inherited:
+            yield Text(
+                f"{inherited} of them when their node is given onnxruntime's own inputs: rounding had grown on the way."
+            )
+    if report.onnxruntime_runs_fused is False:
+        yield Text("onnxruntime gives other outputs for the fused model.", "red")
+    elif report.onnxruntime_runs_fused:
+        yield Text("onnxruntime itself gives the same outputs for the fused model.", "green")
 
 
 def demo_table(reports: Mapping[str, Report]) -> RenderableType:

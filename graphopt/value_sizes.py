@@ -1,0 +1,68 @@
+"""How many bytes each value of a graph takes, for inputs of known shapes.
+
+Shapes are inferred on a skeleton: large weights are replaced by their type and shape, so that none is copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto, helper, shape_inference
+
+SMALL = 256
+"""Elements up to which an initializer is kept: it may decide a shape."""
+
+
+def value_sizes(model: ModelProto, input_shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Bytes by value, for the values whose shape follows from those of the inputs."""
+    skeleton = shape_skeleton(model)
+    for value in skeleton.graph.input:
+        if value.name in input_shapes:
+            shape = value.type.tensor_type.shape
+            shape.Clear()
+            for size in input_shapes[value.name]:
+                shape.dim.add(dim_value=size)
+    inferred = inferred_shapes(skeleton)
+    sizes: dict[str, int] = {}
+    for value in (*inferred.value_info, *inferred.output):
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            count = math.prod(dim.dim_value for dim in tensor.shape.dim)
+            sizes[value.name] = count * _item_size(tensor.elem_type)
+    return sizes
+
+
+def shape_skeleton(model: ModelProto) -> ModelProto:
+    """A model without what is declared of inner values, and with every large initializer as an input of its type."""
+    skeleton = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    skeleton.functions.extend(model.functions)
+    graph = skeleton.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(model.graph.node)
+    graph.output.extend(_without_shape(value.name, value.type.tensor_type.elem_type) for value in model.graph.output)
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    graph.input.extend(value for value in model.graph.input if value.name not in initializers)
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= SMALL and tensor.data_location != TensorProto.EXTERNAL:
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    return skeleton
+
+
+def inferred_shapes(skeleton: ModelProto) -> GraphProto:
+    """The graph with the types and shapes that onnx infers; what it cannot infer stays unknown."""
+    try:
+        return shape_inference.infer_shapes(skeleton, data_prop=True).graph
+    except shape_inference.InferenceError:
+        return skeleton.graph  # a graph onnx's inference objects to still runs; its shapes are then unknown
+
+
+def _without_shape(name: str, element_type: int) -> object:
+    return helper.make_tensor_value_info(name, element_type, None)
+
+
+def _item_size(element_type: int) -> int:
+    return np.dtype(helper.tensor_dtype_to_np_dtype(element_type)).itemsize if element_type else 4
