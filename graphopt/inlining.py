@@ -69,9 +69,10 @@ def _inline_scope(scope: Scope) -> None:
     nodes: list[NodeProto] = []
     original_inputs: list[tuple[NodeProto, Sequence[str]]] = []
     constants: list[NodeProto] = []
+    taken = _visible(scope)
     for node in scope.nodes:
         if isinstance(node, FusedNode):
-            for inner, replaced in inlined(node):
+            for inner, replaced in _inlined(node, taken):
                 nodes.append(inner)
                 if replaced is None:
                     constants.append(inner)
@@ -83,9 +84,8 @@ def _inline_scope(scope: Scope) -> None:
         if shared is not None:
             drop_metadata(node.proto, ORIGINAL_INPUTS)
             original_inputs.append((node.proto, shared))
-    known = _visible(scope).union(name for node in nodes for name in node.output)
     for node, inputs in original_inputs:
-        if known.issuperset(filter(None, inputs)):  # else another tool renamed something; what stands there is right
+        if taken.issuperset(filter(None, inputs)):  # else another tool renamed something; what stands there is right
             node.input[:] = inputs
     read = {name for node in nodes for name in node.input}
     unread = {id(node) for node in constants if node.output[0] not in read}
@@ -110,8 +110,11 @@ def _copy(node: NodeProto) -> NodeProto:
     return copy
 
 
-def inlined(node: FusedNode) -> Iterator[tuple[NodeProto, Replaced | None]]:
-    """The standard nodes that a fused node stands for, each with its record; a constant of the body has none."""
+def _inlined(node: FusedNode, taken: set[str]) -> Iterator[tuple[NodeProto, Replaced | None]]:
+    """The standard nodes that a fused node stands for, each with its record; a constant of the body has none.
+
+    A value whose name somebody else has taken since gets another; `taken` grows by the names given.
+    """
     function = node.body.function
     names = dict(zip(function.input, [*node.inputs, *[""] * len(function.input)], strict=False))
     names.update(zip(function.output, node.outputs, strict=False))
@@ -123,8 +126,16 @@ def inlined(node: FusedNode) -> Iterator[tuple[NodeProto, Replaced | None]]:
         record = None if inner.op_type == "Constant" else next(places)
         outputs = record.outputs if record is not None else [f"{node.label}/{inner.output[0]}"]
         for name, original in zip(inner.output, outputs, strict=False):
-            names.setdefault(name, original)
+            if name not in names:
+                names[name] = _free(original, taken)
         yield _restored(inner, names, node, record), record
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, record: Replaced | None) -> NodeProto:
