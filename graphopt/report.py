@@ -176,7 +176,7 @@ def _requirement(item: Condition | PatternNode) -> str:
 
 def verification_table(report: VerificationReport) -> RenderableType:
     """The values that come closest to what is tolerated, or past it, what was fed, and the outcome in a sentence."""
-    table = _table("Value", "Made by", "Abs error", "Rel error", "Of tolerance", "At", text_columns=2)
+    table = _table("Value", "Operator", "Abs error", "Rel error", "Of tolerance", "At", text_columns=2)
     worst = sorted(report.values, key=lambda value: (value.ok, -value.difference.of_tolerance))[:5]
     for value in worst:
         found = value.difference
@@ -184,7 +184,7 @@ def verification_table(report: VerificationReport) -> RenderableType:
         style = "" if value.ok else "red"
         table.add_row(
             Text(value.name, style),
-            value.made_by,
+            value.made_by.split(" ")[0],
             f"{found.max_abs_error:.1e}",
             f"{found.max_rel_error:.1e}",
             f"{found.of_tolerance:.2g}",
