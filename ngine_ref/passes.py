@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ngine_ref.fast.fast_pass import hand_over_regions
 from ngine_ref.options import SessionOptions
 from ngine_ref.plan import Pass
 
 
 def passes(options: SessionOptions) -> Sequence[Pass]:
     """The passes that the options ask for, in order."""
-    return ()
+    return (hand_over_regions,) if options.fast_paths else ()

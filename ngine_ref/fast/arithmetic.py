@@ -85,7 +85,7 @@ class Registers:
     def apply(self, operation: Elementwise, operands: Sequence[Operand]) -> list[Instruction]:
         """The instructions of one operator; its operands are names of registers, views of maps, or constants."""
         values = [self._value(operand) for operand in operands]
-        if operation.op_type in ("LeakyRelu", "PRelu"):
+        if operation.op_type == "PRelu":
             # Both the value and its product with the slope are needed to the end.
             result = self.make(operation.output)
             instructions = _slope(values[0], values[1], result, self.spare())
@@ -150,10 +150,12 @@ def apply_after(step: Step, pixels: Float32) -> Float32:
     """
     values: dict[str, Float32] = {step.output: pixels}
     for operation in step.after:
-        operands = [values[operand] if isinstance(operand, str) else _by_channel(operand) for operand in operation.inputs]
+        operands = [
+            values[operand] if isinstance(operand, str) else _by_channel(operand) for operand in operation.inputs
+        ]
         result = np.empty(pixels.shape, np.float32)
         values[operation.output] = result
-        if operation.op_type in ("LeakyRelu", "PRelu"):
+        if operation.op_type == "PRelu":
             calls = _slope(operands[0], operands[1], result, np.empty_like(result))
         else:
             calls = _calls(operation.op_type, operands, result)

@@ -69,7 +69,9 @@ class EnlargedConvolution:
                 corner = (2 * a + c) * count
                 first = a * pitch + c
                 np.add(
-                    base[:, : length - 1], across[c * count : (c + 1) * count, c : c + length - 1], outputs[:, : length - 1]
+                    base[:, : length - 1],
+                    across[c * count : (c + 1) * count, c : c + length - 1],
+                    outputs[:, : length - 1],
                 )
                 outputs[:, : length - 1] += corners[corner : corner + count, first : first + length - 1]
                 yield a, c, outputs.reshape(count, rows, pitch)[:, :, 1:-1]

@@ -31,6 +31,7 @@ from ngine_ref.fast.teamwork import Helpers, Progress, run_team
 from ngine_ref.fast.tiling import PARTS, cut, joined
 from ngine_ref.fast.winograd import PLANES, Float32, transformed_filters
 
+
 @dataclass(frozen=True, slots=True)
 class PartStep:
     """One step of one part."""

@@ -1,7 +1,7 @@
 """Buffers and instructions for one run at a time, as many sets as runs go on at once.
 
-    run A --takes--> instance 0 --gives back-->  idle: [instance 0]  --taken by--> run C
-    run B --takes--> instance 1 (made, because 0 is taken)
+run A --takes--> instance 0 --gives back-->  idle: [instance 0]  --taken by--> run C
+run B --takes--> instance 1 (made, because 0 is taken)
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class Transforms:
             return self.kept[item]
         return self.passing[0]
 
-    def forward(self, source: FeatureMap, tile_row: int, block: int, kept: bool, first_channel: int) -> list[Instruction]:
+    def forward(
+        self, source: FeatureMap, tile_row: int, block: int, kept: bool, first_channel: int
+    ) -> list[Instruction]:
         """Transform the windows of all channels of a map into V from `first_channel` on."""
         lanes, pitch = self.grid.lanes, self.grid.pitch(source.channels)
         half = self.half_window[: PLANES * pitch]
@@ -104,7 +106,9 @@ class Writer:
         self._column_masks: dict[int, Float32] = {}
         self._row_masks_of: dict[int, tuple[Float32, Float32]] = {}
 
-    def store(self, register: Float32, target: FeatureMap, tile_row: int, block: int, bordered: bool) -> list[Instruction]:
+    def store(
+        self, register: Float32, target: FeatureMap, tile_row: int, block: int, bordered: bool
+    ) -> list[Instruction]:
         """Copy `register` [4, 4, channels and lanes] to a tile row of a map."""
         instructions = self._zero_outside(register, target.channels, tile_row, block)
         instructions.append(partial(np.copyto, target.centre(tile_row, block), register))

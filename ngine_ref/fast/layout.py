@@ -120,7 +120,9 @@ class FeatureMap:
         pitch = self.data.shape[-1]
         item = self.data.itemsize
         count = self.channels * self.grid.lanes - 1
-        return as_strided(row[0, 0, 1:], (TILE, 2, count), (self.data.strides[0], ((WINDOW - 1) * pitch - 1) * item, item))
+        return as_strided(
+            row[0, 0, 1:], (TILE, 2, count), (self.data.strides[0], ((WINDOW - 1) * pitch - 1) * item, item)
+        )
 
     def pack(self, images: Float32, bands: tuple[Band, ...] | None = None) -> None:
         """Take over the grid's part of images [batch, channels, height, width], or other bands than the grid's own."""

@@ -3,8 +3,8 @@
 A program is a list of steps over named feature maps of one height and width, in single assignment (a name is made
 once). A step is one convolution and the elementwise arithmetic that follows it, done while its result is in cache:
 
-    x ----> Conv3x3 --leaky--> x1          steps = (
-    x, x1 -> Conv3x3 --leaky--> x2             Step(("x",), w1, b1, (Elementwise("LeakyRelu", ("c1",), "x1"),), "c1"),
+    x ----> Conv3x3 --PRelu--> x1          steps = (
+    x, x1 -> Conv3x3 --PRelu--> x2             Step(("x",), w1, b1, (Elementwise("PRelu", ("c1", slope), "x1"),), "c1"),
     x, x1, x2 -> Conv3x3 *0.2 +x -> y          Step(("x", "x1"), w2, b2, ...), ...)
 
 The inputs of a convolution are joined along the channels, in order; nothing is copied for it. Names of values that
@@ -25,8 +25,8 @@ from ngine_ref.fast.winograd import Float32
 Operand = str | Float32
 """A value's name, or a constant: a scalar (0-d), or one number a channel [C]."""
 
-ELEMENTWISE = ("Add", "Sub", "Mul", "LeakyRelu", "PRelu", "Relu", "Sigmoid")
-"""Operators of ONNX that a step may carry. LeakyRelu and PRelu have their slope as second operand."""
+ELEMENTWISE = ("Add", "Sub", "Mul", "PRelu", "Relu", "Sigmoid")
+"""Operators of ONNX that a step may carry. A LeakyRelu is a PRelu with one slope."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +106,9 @@ class Program:
         for step in self.steps:
             missing = [name for name in step.read() if name not in known]
             if missing:
-                raise OperatorError(f"Step {step.output!r} of a region reads {missing[0]!r}, which nothing before it makes.")
+                raise OperatorError(
+                    f"Step {step.output!r} of a region reads {missing[0]!r}, which nothing before it makes."
+                )
             joined = sum(known[name] for name in step.inputs)
             if joined != step.weight.shape[1]:
                 raise OperatorError(

@@ -1,0 +1,249 @@
+"""A plan's steps as a region sees them: convolutions, elementwise operators, joins and nearest enlargements.
+
+Fused and plain operators read alike, so that everything after this file knows four forms only:
+
+    Conv, ConvLeakyRelu, ConvPRelu       ->  Convolution(source, weight, bias, after)
+    ConcatFusedTail                      ->  Convolution(..., prefix)     its output is the prefix and the result, joined
+    LeakyRelu, PRelu, Relu, Sigmoid,
+    Add, Sub, Mul, MulAdd                ->  Arithmetic(operations)
+    Concat along the channels            ->  Join(parts)
+    Resize, nearest, exactly twice       ->  Enlargement(source)
+
+A step that cannot be part of a region (another operator, element type, stride, padding, broadcasting) reads as None.
+Values are named by their index in the plan, as text; a result that the plan has no value for gets a name of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ngine_ref.fast.program import Elementwise, Operand
+from ngine_ref.fast.winograd import Float32
+from ngine_ref.graph import Node
+from ngine_ref.plan import Draft, Step
+from ngine_ref.registry import FUSED_DOMAIN, TensorSpec
+
+Picture = tuple[int, int, int]
+"""Batch, height, width."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Convolution:
+    """A 3x3 or 1x1 convolution that keeps height and width, with its activation."""
+
+    source: int
+    weight: Float32
+    bias: Float32 | None
+    convolved: str
+    """The name of the convolution's own result."""
+    after: tuple[Elementwise, ...]
+    result: str
+    """The name of what comes after the activation."""
+    output: int
+    prefix: tuple[int, ...] | None = None
+    """What the output has before the result; None where the output is the result."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic:
+    """Elementwise operators; operands that are pictures are named, constants have fitting shapes."""
+
+    operations: tuple[Elementwise, ...]
+    pictures: tuple[int, ...]
+    output: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """A Concat along the channels."""
+
+    parts: tuple[int, ...]
+    output: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enlargement:
+    """A nearest Resize to exactly twice the height and width."""
+
+    source: int
+    output: int
+
+
+Form = Convolution | Arithmetic | Join | Enlargement
+
+
+class Reader:
+    """Reads the steps of one plan."""
+
+    def __init__(self, plan: Draft) -> None:
+        self.plan = plan
+
+    def read(self, step: Step) -> Form | None:
+        """What a step is to a region, or None."""
+        node = step.node
+        if step.kernel is None or len(step.made()) != 1 or self.picture(step.made()[0]) is None:
+            return None
+        if node.domain in ("", "ai.onnx"):
+            if node.op_type == "Conv":
+                return self._convolution(step, "Conv", step.inputs)
+            if node.op_type == "Concat" and step.join_axis == 1:
+                return self._join(step)
+            if node.op_type in ("Resize", "Upsample"):
+                return self._enlargement(step)
+            return self._arithmetic(step)
+        if node.domain != FUSED_DOMAIN and not node.domain.startswith(FUSED_DOMAIN + "."):
+            return None
+        if node.op_type in ("ConvLeakyRelu", "ConvPRelu"):
+            return self._convolution(step, node.op_type, step.inputs)
+        if node.op_type == "ConcatFusedTail" and node.attributes.get("axis", 1) in (1, -3):
+            count = node.attributes["prefix_count"]
+            return self._convolution(step, node.attributes["producer_op"], step.inputs[count:], step.inputs[:count])
+        return self._arithmetic(step) if node.op_type == "MulAdd" else None
+
+    def spec(self, value: int | None) -> TensorSpec | None:
+        """What is known of a value."""
+        return None if value is None else self.plan.values[value].spec
+
+    def picture(self, value: int | None) -> Picture | None:
+        """Batch, height and width of a float32 value [batch, channels, height, width]; None for any other."""
+        spec = self.spec(value)
+        if spec is None or spec.value is not None or spec.dtype != np.float32 or len(spec.shape) != 4:
+            return None
+        batch, channels, height, width = spec.shape
+        return (batch, height, width) if min(spec.shape) > 0 and channels > 0 else None
+
+    def channels(self, value: int) -> int:
+        """The channel count of a picture."""
+        spec = self.spec(value)
+        assert spec is not None
+        return spec.shape[1]
+
+    def _constant(self, value: int | None) -> Float32 | None:
+        spec = self.spec(value)
+        known = spec is not None and spec.value is not None and spec.dtype == np.float32
+        return spec.value if known else None  # type: ignore[union-attr]
+
+    def _per_channel(self, value: int | None, channels: int) -> Float32 | None:
+        """A constant as a number (0-d) or one number a channel [C], if it broadcasts so."""
+        constant = self._constant(value)
+        if constant is None or constant.ndim > 4:
+            return None
+        if constant.size == 1:
+            return constant.reshape(())
+        shape = (1,) * (4 - constant.ndim) + constant.shape
+        return constant.reshape(-1) if shape == (1, channels, 1, 1) else None
+
+    def _convolution(
+        self, step: Step, op_type: str, inputs: Sequence[int | None], prefix: Sequence[int | None] | None = None
+    ) -> Convolution | None:
+        source, weight = inputs[0], self._constant(inputs[1])
+        output = step.made()[0]
+        bias_value = inputs[2] if len(inputs) > 2 else None
+        bias = self._constant(bias_value)
+        if source is None or weight is None or (bias_value is not None and bias is None):
+            return None
+        if self.picture(source) is None or not keeps_size(step.node, weight):
+            return None
+        result = str(output) if prefix is None else f"{output}:tail"
+        if op_type == "Conv":
+            slope = None
+        elif op_type == "ConvLeakyRelu":
+            slope = np.array(step.node.attributes.get("alpha", 0.01), np.float32)
+        else:
+            slope = self._per_channel(inputs[3], weight.shape[0])
+            if slope is None:
+                return None
+        convolved = result if slope is None else f"{output}:convolved"
+        after = () if slope is None else (Elementwise("PRelu", (convolved, slope), result),)
+        before = None if prefix is None else tuple(value for value in prefix if value is not None)
+        return Convolution(source, weight, bias, convolved, after, result, output, before)
+
+    def _join(self, step: Step) -> Join | None:
+        parts = step.read()
+        return Join(tuple(parts), step.made()[0]) if all(self.picture(part) for part in parts) else None
+
+    def _enlargement(self, step: Step) -> Enlargement | None:
+        source, output = step.inputs[0], step.made()[0]
+        size = self.picture(source)
+        if source is None or size is None or not _is_nearest(step.node):
+            return None
+        batch, height, width = size
+        if self.picture(output) != (batch, 2 * height, 2 * width) or self.channels(output) != self.channels(source):
+            return None
+        exact = all(
+            spec is None or spec.value is None or spec.dtype != np.float32 or set(np.ravel(spec.value)[-2:]) == {2.0}
+            for spec in map(self.spec, step.inputs[-2:])
+            if spec is not self.spec(source)
+        )
+        return Enlargement(source, output) if exact else None
+
+    def _arithmetic(self, step: Step) -> Arithmetic | None:
+        output = step.made()[0]
+        channels, size = self.channels(output), self.picture(output)
+        operands: list[Operand] = []
+        pictures: list[int] = []
+        for value in step.inputs:
+            constant = self._per_channel(value, channels)
+            if constant is not None:
+                operands.append(constant)
+            elif value is not None and self.picture(value) == size and self.channels(value) == channels:
+                operands.append(str(value))
+                pictures.append(value)
+            else:
+                return None
+        operations = _operations(step.node, operands, str(output))
+        return operations and Arithmetic(operations, tuple(pictures), output)
+
+
+def _operations(node: Node, operands: list[Operand], output: str) -> tuple[Elementwise, ...] | None:
+    match node.op_type:
+        case "Add" | "Sub" | "Mul" | "PRelu" if len(operands) == 2:
+            if node.op_type == "PRelu" and isinstance(operands[1], str):
+                return None
+            return (Elementwise(node.op_type, tuple(operands), output),)
+        case "Relu" | "Sigmoid":
+            return (Elementwise(node.op_type, tuple(operands), output),)
+        case "LeakyRelu":
+            slope = np.array(node.attributes.get("alpha", 0.01), np.float32)
+            return (Elementwise("PRelu", (*operands, slope), output),)
+        case "MulAdd":
+            product = f"{output}:product"
+            return (
+                Elementwise("Mul", (operands[0], operands[1]), product),
+                Elementwise("Add", (product, operands[2]), output),
+            )
+    return None
+
+
+def keeps_size(node: Node, weight: Float32) -> bool:
+    """Whether a convolution is 3x3 or 1x1, ungrouped, of stride and dilation 1, and keeps height and width."""
+    attributes = node.attributes
+    if weight.ndim != 4 or weight.shape[2:] not in ((3, 3), (1, 1)) or attributes.get("group", 1) != 1:
+        return False
+    if any(set(attributes.get(key) or [1]) != {1} for key in ("strides", "dilations")):
+        return False
+    pad = weight.shape[2] // 2
+    if attributes.get("auto_pad", "NOTSET") == "NOTSET":
+        return set(attributes.get("pads") or [0]) == {pad}
+    return attributes["auto_pad"] in ("SAME_UPPER", "SAME_LOWER") or pad == 0
+
+
+def _is_nearest(node: Node) -> bool:
+    """Whether a Resize repeats each pixel when it doubles the size."""
+    attributes: dict[str, Any] = dict(node.attributes)
+    if attributes.get("mode", "nearest") != "nearest" or attributes.get("antialias", 0):
+        return False
+    if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch" or "axes" in attributes:
+        return False
+    if node.op_type == "Upsample" or node.opset < 11:
+        return True
+    where = attributes.get("coordinate_transformation_mode", "half_pixel")
+    rounding = attributes.get("nearest_mode", "round_prefer_floor")
+    if where == "asymmetric":
+        return bool(rounding == "floor")
+    # An enlarged pixel's centre is a quarter of a pixel off the one it comes from: rounding finds it either way.
+    return where in ("half_pixel", "pytorch_half_pixel") and rounding in ("round_prefer_floor", "round_prefer_ceil")
