@@ -45,7 +45,7 @@ class Function:
         """Whether its calls are numbered as its body."""
         self.dialect = Dialect(proto.opset_import, library, operations)
         self.inputs, self.outputs = tuple(proto.input), tuple(proto.output)
-        self.defaults = operations.attributes(proto.attribute_proto, None, "")
+        self.defaults = operations.defaults(proto.attribute_proto)
         self.open = False
         """True while its body is being numbered: met again then, it calls itself."""
         self.signature: int | None = None

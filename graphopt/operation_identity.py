@@ -136,6 +136,10 @@ class OperationTable:
                 found[proto.name] = attribute_identity(proto, self._tensors, name)
         return found
 
+    def defaults(self, protos: Iterable[AttributeProto]) -> dict[str, Identity]:
+        """The identities of a function's attribute defaults; subgraphs among them as they are written."""
+        return {proto.name: attribute_identity(proto, self._tensors, "") for proto in protos}
+
     def constant(self, operation: Operation) -> Identity | None:
         """The tensor identity of a Constant's content; None while that is a function's parameter."""
         if len(operation.attributes) != 1:
@@ -225,8 +229,9 @@ def _kind(op_type: str, since: int, attributes: Attributes) -> Kind:
             return Kind.CONSTANT
         case "Dropout" if since >= 12:
             return Kind.DROPOUT
-        case "Dropout" if since < 7 and attributes.get("is_test", (AttributeProto.INT, 0))[1] == 0:
-            return Kind.OPAQUE
+        case "Dropout" if since < 7:
+            kind, tests = attributes.get("is_test", (AttributeProto.INT, 0))
+            return Kind.PLAIN if kind == AttributeProto.INT and tests else Kind.OPAQUE
     return Kind.OPAQUE if op_type in _RANDOM else Kind.PLAIN
 
 
@@ -267,7 +272,7 @@ def attribute_identity(proto: AttributeProto, tensors: TensorTable, name: str) -
             value = tuple(tensors.identity(tensor) for tensor in proto.tensors)
         case AttributeProto.SPARSE_TENSORS:
             value = tuple(tensors.sparse_identity(tensor) for tensor in proto.sparse_tensors)
-        case _:  # types, and what a later ONNX may add: as they are written
+        case _:  # types, a function's default subgraphs, what a later ONNX may add: as they are written
             value = proto.SerializePartialToString(deterministic=True)
     return (kind, value)
 

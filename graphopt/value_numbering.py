@@ -62,7 +62,7 @@ class ValueNumbering:
         self._ranks: list[int | None] = []
         self._axes: dict[Identity, Operation] = {}
         self._shorter: dict[int, Operation] = {}
-        self._problems: list[str] = []
+        self._problems: dict[str, None] = {}
         self._inlined = 0
         self._intern(("absent",))
 
@@ -76,7 +76,7 @@ class ValueNumbering:
         Raises:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
         """
-        self._problems, self._inlined = [], 0
+        self._problems, self._inlined = {}, 0
         library = Library(model.functions, body_of, self.table)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
@@ -93,7 +93,7 @@ class ValueNumbering:
         self._run(self._number_nodes(scope, read_nodes(graph.node, dialect, None)))
         outputs = [(info.name, values[info.name]) for info in graph.output]
         imports = {domain: dialect.versions[domain] for domain in dialect.used if domain in dialect.versions}
-        return NumberedModel(values, outputs, inputs, imports, self._problems)
+        return NumberedModel(values, outputs, inputs, imports, list(self._problems))
 
     def operation(self, number: int) -> Operation | None:
         """The operation that makes the value of that number; None for an input, a constant and the like."""
@@ -102,9 +102,7 @@ class ValueNumbering:
 
     def _unmade(self, name: str) -> int:
         """The number of a value that nothing makes."""
-        problem = f"nothing makes value {name!r}, or its nodes form a cycle"
-        if problem not in self._problems:
-            self._problems.append(problem)
+        self._problems[f"nothing makes value {name!r}, or its nodes form a cycle"] = None
         return self._intern(("unmade", name))
 
     def _run(self, task: Task) -> None:
@@ -152,7 +150,7 @@ class ValueNumbering:
             for name, number in zip(outputs, results, strict=False):
                 if name:
                     if name in values:
-                        self._problems.append(f"value {name!r} is made twice")
+                        self._problems[f"value {name!r} is made twice"] = None
                     values[name] = number
 
     def _results(self, number: int, outputs: Sequence[str]) -> list[int]:

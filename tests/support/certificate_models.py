@@ -1,8 +1,10 @@
-"""Models as ONNX text, and fused functions written by hand, for the tests of the certificate."""
+"""Models as ONNX text, fused functions written by hand, and proofs that must hold or fail."""
 
 import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
+
+from graphopt.certificate import certify
 
 HEADER = (
     '<ir_version: {ir}, opset_import: ["" : {opset}, "ai.ngine" : 1, "my" : 1, "ai.ngine.p1" : 1, "ai.ngine.p2" : 1]>'
@@ -63,3 +65,22 @@ def external() -> onnx.ModelProto:
     for key, value in (("location", "a.bin"), ("offset", "16"), ("length", "16")):
         tensor.external_data.add(key=key, value=value)
     return model
+
+
+def assert_same(original: onnx.ModelProto, rewritten: onnx.ModelProto) -> None:
+    """The proof succeeds in both directions."""
+    for one, other in ((original, rewritten), (rewritten, original)):
+        certificate = certify(one, other)
+        assert certificate.ok, certificate.reason
+        assert certificate.outputs == len(original.graph.output)
+        assert certificate.output is None
+        assert certificate.reason is None
+
+
+def reason(original: onnx.ModelProto, rewritten: onnx.ModelProto) -> str:
+    """The sentence of a proof that must fail, in both directions."""
+    assert not certify(rewritten, original).ok
+    certificate = certify(original, rewritten)
+    assert not certificate.ok
+    assert certificate.reason is not None
+    return certificate.reason
