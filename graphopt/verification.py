@@ -6,12 +6,13 @@ that both models have, in batches that fit a memory budget, so that the first fu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import onnxruntime
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, numpy_helper
 
 import ngine_ref
 from graphopt import model_io
@@ -21,7 +22,8 @@ from graphopt.feeds import Array, Feeds, make_feeds
 from graphopt.fusion import Model
 from graphopt.model_io import LoadedModel
 from graphopt.node_check import run_alone, variable_inputs
-from graphopt.value_sizes import value_sizes
+from graphopt.value_sizes import SMALL, value_sizes
+from ngine_ref.tensors import to_array
 
 DEFAULT_BUDGET = 512 * 2**20
 """Bytes of values that are held at a time, of each of the two models."""
@@ -213,7 +215,7 @@ def _batches(names: Sequence[str], sizes: Mapping[str, int], budget: int) -> Ite
 
 def _run_onnxruntime(loaded: LoadedModel, names: Sequence[str], feeds: Feeds) -> list[Any]:
     """Values of a model by onnxruntime, optimisations off, whether or not they are outputs."""
-    model = _with_outputs(loaded.model, names)
+    model = _with_outputs(loaded, names)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -242,10 +244,18 @@ _RUNTIME_ERRORS = (
 )
 
 
-def _with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
-    """A copy of a model with these values as its outputs."""
+def _with_outputs(loaded: LoadedModel, names: Sequence[str]) -> ModelProto:
+    """A copy of a model with these values as its outputs.
+
+    Small external weights are taken in: onnxruntime reads no external data where it infers shapes.
+    """
+    model = loaded.model
     copy = ModelProto()
     copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= SMALL:
+            array = to_array(tensor, loaded.path.resolve().parent if loaded.path is not None else None)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     known = {value.name: value for value in (*model.graph.output, *model.graph.value_info)}
     del copy.graph.output[:]
     for name in names:
