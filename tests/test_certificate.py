@@ -116,6 +116,13 @@ def test_second_output_differs():
     assert certificate.reason == "output 'z': where the original has Neg 'z', there is Abs after fusing"
 
 
+def test_the_operands_of_an_add_are_paired_before_they_are_compared():
+    text = "g (float[n] a) => (float[n] y) {{ m = LeakyRelu <alpha: float = {}> (a)  z = Neg (a)  y = Add (m, z) }}"
+    assert "LeakyRelu 'm' has alpha 0.2 in the original and 0.3" in reason(
+        parse(text.format("0.2")), parse(text.format("0.3"))
+    )
+
+
 def test_another_input_type():
     text = "g ({} a) => (float[n] y) {{ y = Cast <to: int = 1> (a) }}"
     assert reason(parse(text.format("float[n]")), parse(text.format("double[n]"))) == (

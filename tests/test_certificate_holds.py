@@ -2,7 +2,7 @@
 
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from support.certificate_models import CONV_LEAKY_RELU, FUSED, MUL_ADD, TAIL, assert_same, image, parse
 
 from graphopt.certificate import certify
@@ -148,6 +148,12 @@ def test_nodes_in_any_order():
     )
     graph = "g (float a, bool q) => (float y) {{ {} {} }}"
     assert_same(parse(graph.format("u = Abs (a)", captured)), parse(graph.format(captured, "u = Abs (a)")))
+
+
+def test_an_initializer_without_a_name_is_no_input():
+    original, named = parse(image('y = Conv (x, w, "")')), parse(image('y = Conv (x, w, "")'))
+    original.graph.initializer.add(data_type=TensorProto.FLOAT, dims=[1], float_data=[1.0])
+    assert_same(original, named)
 
 
 def test_an_absent_output_at_the_end_is_no_output():

@@ -135,6 +135,10 @@ def test_overloads_are_functions_of_their_own():
     other.graph.node[1].overload = "other"
     assert_same(model, same)
     assert not certify(model, other).ok
+    same.CopyFrom(other)
+    assert_same(other, same)
+    same.functions[1].node[0].op_type = "Exp"
+    assert not certify(other, same).ok
 
 
 def test_nested_functions_cost_no_blow_up():
