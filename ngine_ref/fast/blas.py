@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
-
 _lock = threading.Lock()
 _runs = 0
-_controller: ThreadpoolController | None = None
+_controller: Any = None
 _limiter: Any = None
 
 
@@ -29,6 +27,9 @@ def one_thread_each() -> Iterator[None]:
     with _lock:
         if _runs == 0:
             if _controller is None:
+                # Here and not above: it looks at every library of the process, and many models never need it.
+                from threadpoolctl import ThreadpoolController
+
                 _controller = ThreadpoolController()
             _limiter = _controller.limit(limits=1, user_api="blas")
         _runs += 1

@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
+from ngine_ref.fast.arithmetic import Instruction
 from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.fast.instances import Instances
-from ngine_ref.fast.instructions import Instruction, StepBuilder, execute
+from ngine_ref.fast.instructions import StepBuilder, execute
 from ngine_ref.fast.layout import FeatureMap, Grid
 from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.program import Program, fold_scales
@@ -91,7 +93,7 @@ class Instance:
     def __init__(self, plan: Schedule, filters: Sequence[Float32], batch: int, height: int, width: int) -> None:
         self.plan = plan
         self.parts = [Part(plan, grid) for grid in cut(batch, height, width, PARTS)]
-        for above, below in zip(self.parts, self.parts[1:], strict=False):
+        for above, below in pairwise(self.parts):
             if joined(above.grid, below.grid):
                 above.below, below.above = below, above
         self.steps = [
@@ -150,7 +152,7 @@ class BoundRegion:
         )
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
-        """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the order of the program's names."""
+        """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the program's order."""
         with self.instances.one() as instance:
             instance.run(inputs, outputs, helpers)
 

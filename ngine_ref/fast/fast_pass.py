@@ -162,13 +162,9 @@ class _Rewriting:
 def _region(growth: Growth, outputs: list[str]) -> Region | StreamRegion:
     """A region; a stream where it is a single convolution, which needs less memory."""
     program = growth.program(outputs)
-    (step, *more) = program.steps
-    if (
-        not more
-        and len(program.inputs) == 1
-        and set(step.read()) == set(step.inputs)
-        and outputs == list(step.made())[-1:]
-    ):
+    step = program.steps[0]
+    alone = len(program.steps) == 1 and list(step.read()) == list(program.inputs)
+    if alone and outputs == list(step.made())[-1:]:
         return StreamRegion(Stream(middle=step))
     return Region(program)
 

@@ -26,7 +26,8 @@ class FewOutputs:
 
     def multiply(self, tile_row: Float32, lanes: int) -> Float32:
         """The products [4 rows, 4 phases, 9 N, lanes] of a register [4, 4, channels and lanes]."""
-        return np.matmul(self._weight, tile_row.reshape(TILE, TILE, self.channels, lanes))
+        products: Float32 = np.matmul(self._weight, tile_row.reshape(TILE, TILE, self.channels, lanes))
+        return products
 
     def add_up(self, products: Float32, rows: int) -> Float32:
         """The result [N, rows, width].

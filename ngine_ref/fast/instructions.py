@@ -58,10 +58,11 @@ class Transforms:
         return self.arena.zeros(items, WINDOW, WINDOW, self.grid.pitch(channels))
 
     def _item(self, kept: bool, item: int) -> Float32:
+        windows: Float32 = self.passing[0]
         if kept:
             assert self.kept is not None, "the schedule says how many channels are kept"
-            return self.kept[item]
-        return self.passing[0]
+            windows = self.kept[item]
+        return windows
 
     def forward(
         self, source: FeatureMap, tile_row: int, block: int, kept: bool, first_channel: int

@@ -22,7 +22,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ngine_ref.fast.memory import Arena
@@ -80,7 +79,7 @@ class Grid:
         return max(0, min(self.block_tiles * TILE, self.width - first))
 
     def of_phase(self, pixels: Float32, block: int, phase: int) -> tuple[Float32, int]:
-        """The columns of pixels [..., width] that a block's phase (0 to 5) holds, and how many tiles come before them."""
+        """The columns of pixels [..., width] that a block's phase (0 to 5) holds, and how many tiles they skip."""
         first = block * self.block_tiles * TILE + phase - 1
         skipped = 1 if first < 0 else 0
         return pixels[..., first + skipped * TILE : first + self.block_tiles * TILE : TILE], skipped

@@ -112,7 +112,7 @@ class Program:
             joined = sum(known[name] for name in step.inputs)
             if joined != step.weight.shape[1]:
                 raise OperatorError(
-                    f"Step {step.output!r} of a region joins {joined} channels, its weights want {step.weight.shape[1]}."
+                    f"Step {step.output!r} of a region joins {joined} channels but has weights {step.weight.shape}."
                 )
             for name in step.made():
                 if name in known:

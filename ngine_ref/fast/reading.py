@@ -3,7 +3,7 @@
 Fused and plain operators read alike, so that everything after this file knows four forms only:
 
     Conv, ConvLeakyRelu, ConvPRelu       ->  Convolution(source, weight, bias, after)
-    ConcatFusedTail                      ->  Convolution(..., prefix)     its output is the prefix and the result, joined
+    ConcatFusedTail                      ->  Convolution(..., prefix)    its output joins prefix and result
     LeakyRelu, PRelu, Relu, Sigmoid,
     Add, Sub, Mul, MulAdd                ->  Arithmetic(operations)
     Concat along the channels            ->  Join(parts)
@@ -196,7 +196,7 @@ class Reader:
             else:
                 return None
         operations = _operations(step.node, operands, str(output))
-        return operations and Arithmetic(operations, tuple(pictures), output)
+        return Arithmetic(operations, tuple(pictures), output) if operations else None
 
 
 def _operations(node: Node, operands: list[Operand], output: str) -> tuple[Elementwise, ...] | None:

@@ -21,14 +21,14 @@ from functools import partial
 
 import numpy as np
 
-from ngine_ref.fast.arithmetic import apply_after
+from ngine_ref.fast.arithmetic import Instruction, apply_after
 from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.fast.enlarge import EnlargedConvolution
 from ngine_ref.fast.few_outputs import FewOutputs
-from ngine_ref.fast.instructions import Instruction, StepBuilder, execute
+from ngine_ref.fast.instances import Instances
+from ngine_ref.fast.instructions import StepBuilder, execute
 from ngine_ref.fast.layout import Band, FeatureMap, Grid
 from ngine_ref.fast.memory import Arena
-from ngine_ref.fast.instances import Instances
 from ngine_ref.fast.program import Program, Step
 from ngine_ref.fast.schedule import schedule
 from ngine_ref.fast.teamwork import Helpers, Progress, run_team
@@ -65,9 +65,15 @@ class StreamRegion:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.enlarge = stream.enlarge and EnlargedConvolution(stream.enlarge.weight, stream.enlarge.bias)
-        self.filters = stream.middle and transformed_filters(stream.middle.weight)
-        self.few = stream.few and FewOutputs(stream.few.weight, stream.few.bias)
+        self.enlarge: EnlargedConvolution | None = None
+        self.filters: Float32 | None = None
+        self.few: FewOutputs | None = None
+        if stream.enlarge:
+            self.enlarge = EnlargedConvolution(stream.enlarge.weight, stream.enlarge.bias)
+        if stream.middle:
+            self.filters = transformed_filters(stream.middle.weight)
+        if stream.few:
+            self.few = FewOutputs(stream.few.weight, stream.few.bias)
         self.scale = 2 if stream.enlarge else 1
 
     def bind(self, batch: int, height: int, width: int) -> BoundStream:

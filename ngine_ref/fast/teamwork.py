@@ -34,8 +34,8 @@ class Helpers(Protocol):
 
     workers: int
 
-    def submit(self, fn: Callable[[], Any]) -> Any:
-        """Run `fn` on a helper, or here when none is free; what comes back has `result()`."""
+    def submit(self, function: Callable[[], Any], /) -> Any:
+        """Run `function` on a helper, or here when none is free; what comes back has `result()`."""
 
 
 class Abandoned(Exception):

@@ -15,6 +15,8 @@ up, so that a run gives the same bits with one worker as with two.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ngine_ref.fast.layout import LANE_MULTIPLE, Band, Grid
 from ngine_ref.fast.winograd import TILE
 
@@ -45,8 +47,7 @@ def cut(batch: int, height: int, width: int, parts: int) -> tuple[Grid, ...]:
         if block_tiles > MOST_LANES:
             continue
         for tile_rows in range(1, tall + 1):
-            bands = -(-batch * -(-tall // tile_rows) // parts)
-            lanes = bands * block_tiles
+            lanes = -(-batch * -(-tall // tile_rows) // parts) * block_tiles
             if lanes > MOST_LANES and tile_rows < tall:
                 continue
             cost = _cost(lanes, tile_rows * blocks)
@@ -61,7 +62,7 @@ def cut(batch: int, height: int, width: int, parts: int) -> tuple[Grid, ...]:
     edges = [len(bands) * part // parts for part in range(parts + 1)]
     return tuple(
         Grid(height, width, tile_rows, blocks, -(-wide // blocks), tuple(bands[first:last]))
-        for first, last in zip(edges, edges[1:], strict=False)
+        for first, last in pairwise(edges)
     )
 
 

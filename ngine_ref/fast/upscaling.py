@@ -58,17 +58,13 @@ def find_chains(reader: Reader, forms: Sequence[Form | None], readers: Counter[i
             enlarge = finder.link(form.output)
             if enlarge is None:
                 continue
-            links = [enlarge]
             middle = finder.link(enlarge.output)
-            few = None
-            if middle is not None:
-                links.append(middle)
-                few = finder.link(middle.output)
-                if few is not None and few.step.channels > FEW:
-                    few = None
-                links += [few] if few else []
+            few = finder.link(middle.output) if middle else None
+            if few and few.step.channels > FEW:
+                few = None
+            links = [link for link in (enlarge, middle, few) if link]
             members = (index, *(member for link in links for member in link.members))
-            stream = Stream(enlarge.step, middle and middle.step, few and few.step)
+            stream = Stream(enlarge.step, middle.step if middle else None, few.step if few else None)
             yield Chain(members, form.source, links[-1].output, stream)
 
 

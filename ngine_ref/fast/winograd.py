@@ -35,7 +35,7 @@ BIAS_PLANE = POINTS.index(1.0) * (WINDOW + 1)
 
 
 def toom_cook(points: tuple[float, ...] = POINTS, tile: int = TILE) -> tuple[Float64, Float64, Float64]:
-    """The matrices A' [tile, n], G [n, taps] and B' [n, n] for n - 1 finite points and infinity, n = tile + taps - 1."""
+    """The matrices A' [tile, n], G [n, taps] and B' [n, n] for n - 1 points and infinity, n = tile + taps - 1."""
     size = len(points) + 1
     taps = size - tile + 1
     output, filters, window = np.zeros((tile, size)), np.zeros((size, taps)), np.zeros((size, size))
@@ -57,7 +57,7 @@ WINDOW_TRANSFORM: Float32 = _WINDOW.astype(np.float32)
 """B' [6, 6]: exact in float32."""
 
 
-FILTER_TRANSFORM: Float64 = np.kron(_FILTER, _FILTER)
+FILTER_TRANSFORM: Float64 = np.kron(_FILTER, _FILTER).astype(np.float64)
 """[36, 9]: takes the nine taps of a filter to its 36 numbers."""
 
 
