@@ -136,7 +136,7 @@ class ValueNumbering:
 
     def _number_nodes(self, scope: Scope, records: Sequence[Record]) -> Task:
         values = scope.values
-        values[""] = ABSENT  # whatever a broken model may have called so
+        values[""] = ABSENT
         for record in records:
             _, inputs, outputs, bodies, function = record
             operands = [values[name] for name in inputs]
@@ -161,7 +161,9 @@ class ValueNumbering:
         """The number of the first output of a node without subgraphs that calls no function."""
         operation = record[0]
         kind = operation.kind
-        if kind is Kind.UNORDERED:
+        if kind is Kind.PLAIN:
+            pass
+        elif kind is Kind.UNORDERED:
             operands.sort()
         elif kind is Kind.CONV:
             operation = self._without_kernel_shape(operation, operands)

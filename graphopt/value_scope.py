@@ -18,7 +18,7 @@ class Values(dict[str, int]):
     """The numbers of a scope's values by name; what it lacks is looked up in the scopes around it."""
 
     def __init__(self, unmade: Callable[[str], int], outer: Values | None = None) -> None:
-        super().__init__({"": ABSENT})
+        super().__init__()
         self._unmade = unmade
         self._outer = outer
 
