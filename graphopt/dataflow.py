@@ -5,7 +5,7 @@ Nodes are integers: their place in the scope's list. Edges run from a producer t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import networkx as nx
 from onnx import TensorProto
 
 from graphopt.errors import ModelError
-from graphopt.scope import FUSED_DOMAIN, Dims, Node, Scope
+from graphopt.scope import FUSED_DOMAIN, Dims, Node, Scope, constant_tensor
 
 # fmt: off
 _RANK_KEEPING = frozenset({
@@ -23,6 +23,10 @@ _RANK_KEEPING = frozenset({
 })
 # fmt: on
 """Operators whose output has the rank of their first input."""
+
+
+_SHOWN = 12
+"""Of a longer cycle a message names so many nodes."""
 
 
 class LeanGraph(nx.DiGraph):  # type: ignore[misc]  # networkx has no types of its own
@@ -38,36 +42,54 @@ class LeanGraph(nx.DiGraph):  # type: ignore[misc]  # networkx has no types of i
 class DataflowGraph:
     """Producers, readers by slot, captures, outputs and constants of one scope."""
 
+    @classmethod
+    def of(cls, scope: Scope) -> DataflowGraph:
+        """The view of a scope as it stands now; made anew only when the scope's nodes have changed."""
+        view = scope.view
+        if not isinstance(view, DataflowGraph) or view.nodes is not scope.nodes:
+            view = scope.view = cls(scope)
+        return view
+
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.nodes: list[Node] = scope.nodes
-        self.outputs = frozenset(scope.outputs)
+        self.outputs = frozenset(scope.outputs).union(scope.training_reads)
+        """The values that leave the scope."""
         producer: dict[str, int] = {}
         readers: dict[str, list[int]] = {}
         by_operator: dict[tuple[str, str], list[int]] = {}
         captured: dict[str, list[int]] = {}
+        unmade: list[str] = []
         for index, node in enumerate(self.nodes):
             key = (node.domain, node.op_type)
             if key in by_operator:
                 by_operator[key].append(index)
             else:
                 by_operator[key] = [index]
-            for name in node.outputs:
-                producer[name] = index
             for name in node.inputs:
                 if name in readers:
                     readers[name].append(index)
                 else:
                     readers[name] = [index]
+                    if name not in producer:
+                        unmade.append(name)
             for body in node.bodies:
                 for name in body.captures:
                     captured.setdefault(name, []).append(index)
+                    if name not in producer:
+                        unmade.append(name)
+            for name in node.outputs:
+                producer[name] = index
         producer.pop("", None)
         readers.pop("", None)
+        self.is_sorted = producer.keys().isdisjoint(unmade)
+        """Whether every node stands after the nodes it reads from."""
         self._producer = producer
         self._readers = readers
         self._captured = captured
         self._by_operator = by_operator
+        self._sources: dict[str, str] = {}
+        self._ranks: dict[str, int | None] = {}
 
     def with_operator(self, domain: str, op_type: str) -> list[int]:
         """The nodes of one operator, in the order of the scope."""
@@ -91,29 +113,33 @@ class DataflowGraph:
         return self._captured.get(value, [])
 
     def read_count(self, value: str) -> int:
-        """How often a value is read in all: by slots, by bodies, and as an output of this scope."""
+        """How often a value is read in all: by slots, by bodies, and by whoever is outside of this scope."""
         return len(self.readers(value)) + len(self.captures(value)) + (value in self.outputs)
 
     def constant(self, value: str) -> TensorProto | None:
         """The tensor of a value that never changes: an initializer, or a Constant node's; None for any other."""
         index = self._producer.get(value)
-        if index is None:
-            return self.scope.constant(value)
-        node = self.nodes[index]
-        if node.domain == "" and node.op_type == "Identity" and len(node.inputs) == 1:
-            return self._constant_behind_identities(value)
-        return constant_tensor(node)
-
-    def _constant_behind_identities(self, value: str) -> TensorProto | None:
-        for _ in range(len(self.nodes)):  # a chain cannot be longer; a cyclic one must not hang
+        if index is not None and self._is_identity(self.nodes[index]):
+            value = self._behind_identities(value)
             index = self._producer.get(value)
-            if index is None:
-                return self.scope.constant(value)
-            node = self.nodes[index]
-            if node.domain != "" or node.op_type != "Identity" or len(node.inputs) != 1:
-                return constant_tensor(node)
-            value = node.inputs[0]
-        return None
+        return self.scope.constant(value) if index is None else constant_tensor(self.nodes[index])
+
+    def _is_identity(self, node: Node) -> bool:
+        return node.op_type == "Identity" and node.domain == "" and len(node.inputs) == 1
+
+    def _behind_identities(self, value: str) -> str:
+        """The value that a chain of Identity nodes passes on. Chains may be long and have many readers: each link is
+        followed once."""
+        known, passed = self._sources, []
+        while value not in known:
+            known[value] = value  # a circle ends where it began
+            passed.append(value)
+            index = self._producer.get(value)
+            if index is None or not self._is_identity(self.nodes[index]):
+                break
+            value = self.nodes[index].inputs[0]
+        known.update(dict.fromkeys(passed, known[value]))
+        return known[value]
 
     def dims(self, value: str) -> Dims | None:
         """The shape of a value, as far as the model states it (None for a dimension it leaves open)."""
@@ -122,21 +148,33 @@ class DataflowGraph:
 
     def rank(self, value: str) -> int | None:
         """The rank of a value: stated by the model, or that of a convolution's weight further up; None if unknown."""
-        for _ in range(len(self.nodes) + 1):
-            dims = self.dims(value)
-            if dims is not None:
-                return len(dims)
-            index = self._producer.get(value)
-            if index is None:
-                return None
-            node = self.nodes[index]
-            if node.domain in ("", FUSED_DOMAIN) and node.op_type.startswith("Conv") and len(node.inputs) > 1:
-                weight = self.dims(node.inputs[1])
-                return None if weight is None else len(weight)
-            if node.domain != "" or node.op_type not in _RANK_KEEPING or not node.inputs:
-                return None
-            value = node.inputs[0]
-        return None
+        known, passed = self._ranks, []
+        while value not in known:
+            known[value] = None  # a circle ends where it began
+            passed.append(value)
+            rank, source = self._rank_or_source(value)
+            if source is None:
+                known[value] = rank
+                break
+            value = source
+        known.update(dict.fromkeys(passed, known[value]))
+        return known[value]
+
+    def _rank_or_source(self, value: str) -> tuple[int | None, str | None]:
+        """The rank of a value, or else another value that has the same."""
+        dims = self.dims(value)
+        if dims is not None:
+            return len(dims), None
+        index = self._producer.get(value)
+        if index is None:
+            return None, None
+        node = self.nodes[index]
+        if node.domain in ("", FUSED_DOMAIN) and node.op_type.startswith("Conv") and len(node.inputs) > 1:
+            weight = self.dims(node.inputs[1])
+            return (None if weight is None else len(weight)), None
+        if node.domain != "" or node.op_type not in _RANK_KEEPING or not node.inputs:
+            return None, None
+        return None, node.inputs[0]
 
     @cached_property
     def graph(self) -> LeanGraph:
@@ -154,11 +192,6 @@ class DataflowGraph:
                     for index in indices:
                         yield made_by, index
 
-    @property
-    def is_sorted(self) -> bool:
-        """Whether every node stands after the nodes it reads from."""
-        return all(made_by < reader for made_by, reader in self._edges())
-
     def topological_order(self) -> list[int]:
         """The nodes so that producers come before readers, otherwise in the order of the file (a stable sort).
 
@@ -169,36 +202,8 @@ class DataflowGraph:
             return list(nx.lexicographical_topological_sort(self.graph))
         except nx.NetworkXUnfeasible:
             cycle = [self.nodes[a].title for a, _ in nx.find_cycle(self.graph)]
-            raise ModelError(f"The nodes form a cycle: {' -> '.join([*cycle, cycle[0]])}.") from None
-
-
-def constant_tensor(node: Node) -> TensorProto | None:
-    """The tensor that a Constant node holds, None for any other node and for forms that are no tensor of numbers."""
-    if node.op_type != "Constant" or node.domain != "" or len(node.proto.attribute) != 1:
-        return None
-    attribute = node.proto.attribute[0]
-    if attribute.ref_attr_name:
-        return None
-    if attribute.name == "value":
-        tensor: TensorProto = attribute.t
-        return tensor
-    if attribute.name in ("value_float", "value_floats"):
-        floats = [attribute.f] if attribute.name == "value_float" else attribute.floats
-        return _tensor(TensorProto.FLOAT, floats, scalar=attribute.name == "value_float")
-    if attribute.name in ("value_int", "value_ints"):
-        ints = [attribute.i] if attribute.name == "value_int" else attribute.ints
-        return _tensor(TensorProto.INT64, ints, scalar=attribute.name == "value_int")
-    return None
-
-
-def _tensor(data_type: int, values: Iterable[float], *, scalar: bool) -> TensorProto:
-    values = list(values)
-    tensor = TensorProto(data_type=data_type, dims=[] if scalar else [len(values)])
-    if data_type == TensorProto.FLOAT:
-        tensor.float_data.extend(values)
-    else:
-        tensor.int64_data.extend(int(value) for value in values)
-    return tensor
+            shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], f"{len(cycle) - _SHOWN} more"]
+            raise ModelError(f"The nodes form a cycle: {' -> '.join([*shown, cycle[0]])}.") from None
 
 
 def sort_nodes(scope: Scope) -> None:
@@ -207,6 +212,6 @@ def sort_nodes(scope: Scope) -> None:
     Raises:
         ModelError: the nodes form a cycle.
     """
-    view = DataflowGraph(scope)
+    view = DataflowGraph.of(scope)
     if not view.is_sorted:
         scope.nodes = [scope.nodes[index] for index in view.topological_order()]

@@ -6,8 +6,9 @@ sentence and the place at fault. It decides nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Literal
 
 from graphopt.dataflow import DataflowGraph
@@ -200,14 +201,30 @@ def _scales(dims: Dims | None) -> bool:
 
 def describe_readers(view: DataflowGraph, value: str) -> str:
     """Who reads a value, in words: `2 times: by Conv 'a' and as a graph output`."""
-    by = [f"by {view.nodes[index].title}" for index in view.readers(value)]
-    by += [f"inside a body of {view.nodes[index].title}" for index in view.captures(value)]
+    count = view.read_count(value)
+    if not count:
+        return "by nobody"
+    groups = list(islice(_reader_groups(view, value), _SHOWN + 2))
+    if len(groups) > _SHOWN + 1:  # there may be thousands, so the others are only counted
+        rest = count - sum(times for _, times in groups[:_SHOWN])
+        groups = [*groups[:_SHOWN], (f"{rest} more", 1)]
+    shown = [f"{text} ({times} times)" if times > 1 else text for text, times in groups]
+    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return f"{count} times: {listed}" if count != 1 else listed
+
+
+_SHOWN = 3
+
+
+def _reader_groups(view: DataflowGraph, value: str) -> Iterator[tuple[str, int]]:
+    """Each reader in words, and how often it reads the value; the reads of one node stand together."""
+    for index, reads in groupby(view.readers(value)):
+        yield f"by {view.nodes[index].title}", sum(1 for _ in reads)
+    for index, reads in groupby(view.captures(value)):
+        yield f"inside a body of {view.nodes[index].title}", sum(1 for _ in reads)
     if value in view.outputs:
-        by.append("as a graph output" if not view.scope.title else f"as an output of {view.scope.title}")
-    counted = [f"{text} ({count} times)" if (count := by.count(text)) > 1 else text for text in dict.fromkeys(by)]
-    shown = counted if len(counted) <= 4 else [*counted[:3], f"{len(counted) - 3} more"]
-    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]])) if shown else "by nobody"
-    return f"{len(by)} times: {listed}" if len(by) != 1 else listed
+        where = f"as an output of {view.scope.title}" if view.scope.title else "as a graph output"
+        yield where if value in view.scope.outputs else "by a training step", 1
 
 
 def _times(count: int, noun: str) -> str:

@@ -28,9 +28,13 @@ _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 # Operators of one data input whose output has that input's rank: through them a rank is known at no cost.
-_RANK_KEEPING = frozenset(
-    {"BatchNormalization", "Cast", "Clip", "DepthToSpace", "LeakyRelu", "PRelu", "Relu", "Resize", "Sigmoid", "Tanh"}
-)
+# fmt: off
+_RANK_KEEPING = frozenset({
+    "AveragePool", "BatchNormalization", "Cast", "Clip", "DepthToSpace", "Dropout", "Elu", "Erf", "Gelu", "HardSigmoid",
+    "HardSwish", "InstanceNormalization", "LRN", "LeakyRelu", "MaxPool", "Mish", "PRelu", "Relu", "Resize", "Selu",
+    "Sigmoid", "Softplus", "Softsign", "Tanh",
+})
+# fmt: on
 
 
 class Kind(IntEnum):

@@ -6,7 +6,7 @@ which are inputs, which are constants and which come from the scope around it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -80,6 +80,7 @@ class Scope:
     opsets: Mapping[str, int]
     parent: Scope | None = None
     nodes: list[Node] = field(default_factory=list)
+    """Never changed in place once it is read: a rewrite sets a new list."""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     initializers: dict[str, TensorProto] = field(default_factory=dict)
@@ -88,8 +89,13 @@ class Scope:
     """Every name this scope gives a meaning to."""
     captures: tuple[str, ...] = ()
     """Names read here, or in bodies below, that a scope further out gives a meaning to; one entry a reading slot."""
+    training_reads: tuple[str, ...] = ()
+    """Of the main graph: names that the model's training steps read, which may be any of its values."""
     is_rewritten: bool = False
     shapes: _Shapes | None = None
+    _constant_nodes: Mapping[str, TensorProto] | None = None
+    view: object = None
+    """The last data-flow view of the scope, see `DataflowGraph.of`; it holds as long as `nodes` is the same list."""
 
     @property
     def opset(self) -> int:
@@ -97,15 +103,23 @@ class Scope:
         return self.opsets.get("", 0)
 
     def constant(self, name: str) -> TensorProto | None:
-        """The tensor of an initializer here or further out; None where `name` means anything else."""
+        """The tensor of an initializer here or further out, or of a Constant node; None for any other value."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.initializers:
                 return scope.initializers[name]
             if name in scope.defined:
-                return None
+                return scope.constant_nodes.get(name)
             scope = scope.parent
         return None
+
+    @property
+    def constant_nodes(self) -> Mapping[str, TensorProto]:
+        """The tensors that this scope's Constant nodes hold, by value name."""
+        if self._constant_nodes is None:
+            tensors = {node.outputs[0]: constant_tensor(node) for node in self.nodes if node.op_type == "Constant"}
+            self._constant_nodes = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        return self._constant_nodes
 
     def declared_dims(self, name: str) -> Dims | None:
         """The shape the model declares for a value, None where it declares none."""
@@ -119,6 +133,35 @@ class Scope:
                 return scope.shapes.by_name.get(name)
             scope = scope.parent
         return None
+
+
+def constant_tensor(node: Node) -> TensorProto | None:
+    """The tensor that a Constant node holds, None for any other node and for forms that are no tensor of numbers."""
+    if node.op_type != "Constant" or node.domain != "" or len(node.proto.attribute) != 1:
+        return None
+    attribute = node.proto.attribute[0]
+    if attribute.ref_attr_name:
+        return None
+    if attribute.name == "value":
+        tensor: TensorProto = attribute.t
+        return tensor
+    if attribute.name in ("value_float", "value_floats"):
+        floats = [attribute.f] if attribute.name == "value_float" else attribute.floats
+        return _tensor(TensorProto.FLOAT, floats, scalar=attribute.name == "value_float")
+    if attribute.name in ("value_int", "value_ints"):
+        ints = [attribute.i] if attribute.name == "value_int" else attribute.ints
+        return _tensor(TensorProto.INT64, ints, scalar=attribute.name == "value_int")
+    return None
+
+
+def _tensor(data_type: int, values: Iterable[float], *, scalar: bool) -> TensorProto:
+    values = list(values)
+    tensor = TensorProto(data_type=data_type, dims=[] if scalar else [len(values)])
+    if data_type == TensorProto.FLOAT:
+        tensor.float_data.extend(values)
+    else:
+        tensor.int64_data.extend(int(value) for value in values)
+    return tensor
 
 
 class _Shapes:
@@ -145,7 +188,7 @@ def _dims(type_proto: TypeProto) -> Dims | None:
 @lru_cache(maxsize=4096)
 def _may_hold_bodies(domain: str, op_type: str) -> bool:
     if domain != "":
-        return domain != FUSED_DOMAIN
+        return True
     if not defs.has(op_type):
         return True
     kinds = {attribute.type for attribute in defs.get_schema(op_type).attributes.values()}
@@ -186,9 +229,27 @@ def read_scopes(model: ModelProto, *, opaque_domains: Container[str] = ()) -> li
         scope = pending.pop()
         scopes.append(scope)
         pending += _read(scope, initializers_are_constant=model.ir_version < 4)[::-1]
+    _note_captures(scopes)
+    scopes[0].training_reads = tuple(_training_reads(model, scopes[0]))
+    return scopes
+
+
+def _training_reads(model: ModelProto, main: Scope) -> Iterator[str]:
+    """What the training steps read of the main graph: their nodes run as if they stood in it."""
+    for step in model.training_info:
+        for graph in (step.initialization, step.algorithm):
+            scopes: list[Scope] = []
+            pending = [Scope(graph, "a training step", main.opsets, parent=main)]
+            while pending:
+                scopes.append(pending.pop())
+                pending += _read(scopes[-1], initializers_are_constant=False)
+            _note_captures(scopes)
+            yield from scopes[0].captures
+
+
+def _note_captures(scopes: list[Scope]) -> None:
     for scope in reversed(scopes):  # inner scopes come after outer ones
         scope.captures = tuple(_captured(scope))
-    return scopes
 
 
 def _read(scope: Scope, *, initializers_are_constant: bool) -> list[Scope]:

@@ -254,7 +254,7 @@ def test_tensors_are_found_wherever_they_hide() -> None:
     graph.node.append(helper.make_node("Custom", [], ["t"], domain="my", tensors=[tensor("list")]))
     body = helper.make_graph([], "body", [], [onnx.ValueInfoProto(name="body")], [tensor("body")])
     graph.node.append(helper.make_node("If", ["k"], ["o"], then_branch=body, else_branch=body))
-    function = model.functions.add(name="F", domain="my")
+    function = model.functions.add(name="F", domain="my", opset_import=[helper.make_opsetid("", 17)])
     function.node.append(helper.make_node("Constant", [], ["k"], value=tensor("function")))
     names = [found.name for found in iterate_tensors(model)]
     assert names == ["initializer", "constant", "list", "sparse", "i", "sparse", "i", "body", "body", "function"]
