@@ -36,13 +36,17 @@ class Adopter:
     def adopt(self, scopes: Iterable[Scope]) -> None:
         """Replace every fused node of ours by a `FusedNode`, and give strangers their own domain back."""
         for scope in scopes:
-            for index, node in enumerate(scope.nodes):
-                if node.domain == FUSED_DOMAIN and type(node) is Node:
-                    body = self._body_of(node, scope.opset)
-                    if body is None:
-                        node.domain = f"{node.proto.domain} (not ours)"
-                    else:
-                        scope.nodes[index] = _fused(node, body)
+            if any(node.domain == FUSED_DOMAIN for node in scope.nodes):
+                scope.nodes = [self._adopted(node, scope.opset) for node in scope.nodes]
+
+    def _adopted(self, node: Node, opset: int) -> Node:
+        if node.domain != FUSED_DOMAIN or isinstance(node, FusedNode):
+            return node
+        body = self._body_of(node, opset)
+        if body is None:
+            node.domain = f"{node.proto.domain} (not ours)"
+            return node
+        return _fused(node, body)
 
     def _body_of(self, node: Node, opset: int) -> Body | None:
         function = self._functions.get((node.proto.domain, node.op_type))

@@ -123,7 +123,7 @@ def sweep(
     observer: Observer | None = None,
 ) -> None:
     """One pass of one operator's rules over a scope: find all matches, then apply those that are disjoint together."""
-    view = DataflowGraph(scope)
+    view = DataflowGraph.of(scope)
     calls: dict[int, FusedNode] = {}
     owners: dict[int, FusedNode] = {}
     for anchor in anchors(rules, view):

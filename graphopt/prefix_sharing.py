@@ -25,7 +25,7 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
         rules: the rules of a fused operator whose anchor is a Concat with a variadic head.
         order: what the adjacency condition goes by.
     """
-    view = DataflowGraph(scope)
+    view = DataflowGraph.of(scope)
     shared: set[int] = set()
     inputs: dict[int, tuple[str, ...]] = {}
     for index in view.with_operator("", "Concat"):
@@ -39,9 +39,10 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
                     *inputs.get(other, view.nodes[other].inputs)[len(head) :],
                 )
                 shared.add(other)
-    for index, names in inputs.items():
-        scope.nodes[index] = _with_inputs(scope.nodes[index], names)
     if inputs:
+        scope.nodes = [
+            _with_inputs(node, inputs[index]) if index in inputs else node for index, node in enumerate(scope.nodes)
+        ]
         scope.is_rewritten = True
         sort_nodes(scope)  # a shorter Concat may have stood behind a longer one
     return len(shared)
