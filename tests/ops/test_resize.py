@@ -1,0 +1,362 @@
+"""Resize and Upsample against ONNX's own cases, onnxruntime, and the formulas of the specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.node_cases import NodeCase, assert_same, check_node_case, node_cases
+from support.one_node import check_every_use, onnxruntime_outputs
+
+import ngine_ref.ops  # noqa: F401
+from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.registry import Array, Call, TensorSpec, find, get
+
+CASES = [*node_cases("Resize"), *node_cases("Upsample")]
+CROP = {"coordinate_transformation_mode": "tf_crop_and_resize"}
+TRANSFORMATIONS = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_crop_and_resize",
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_onnx_case(case: NodeCase):
+    check_node_case(case)
+    check_every_use(case.node.op_type, case.inputs, case.attributes, opset=case.opset)
+
+
+@st.composite
+def resizings(draw: st.DrawFn) -> tuple[list[Array | None], dict[str, Any]]:
+    """What onnxruntime computes as ONNX says.
+
+    It copies an axis (or all of them) that keeps its length, whatever the coordinates; it knows linear for certain
+    ranks and cubic for images only; and it takes the rounded length for align_corners.
+    """
+    mode = draw(st.sampled_from(["nearest", "linear", "cubic"]))
+    rank, count = draw(
+        st.sampled_from(
+            {
+                "nearest": [(1, 1), (2, 2), (3, 2), (4, 1), (4, 2), (4, 3), (5, 3)],
+                "linear": [(2, 2), (4, 2), (4, 2), (5, 3)],
+                "cubic": [(4, 2)],
+            }[mode]
+        )
+    )
+    transformation = draw(st.sampled_from(TRANSFORMATIONS))
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": transformation}
+    if mode == "nearest":
+        modes = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+        attributes["nearest_mode"] = draw(st.sampled_from(modes))
+    elif draw(st.booleans()):
+        attributes["antialias"] = 1
+    if mode == "cubic":
+        attributes["cubic_coeff_a"] = draw(st.sampled_from([-0.75, -0.5]))
+        attributes["exclude_outside"] = draw(st.integers(0, 1))
+    shape = [draw(st.integers(1, 9)) for _ in range(rank)]
+    changed = range(rank - count, rank)
+    named = list(changed) if draw(st.booleans()) else list(range(rank))
+    if len(named) != rank:
+        attributes["axes"] = [axis - (rank if draw(st.booleans()) else 0) for axis in named]
+    roi = None
+    if transformation == "tf_crop_and_resize":
+        low = [draw(st.floats(-0.3, 0.4)) if axis in changed else 0.0 for axis in named]
+        high = [draw(st.floats(0.5, 1.3)) if axis in changed else 1.0 for axis in named]
+        roi = np.array(low + high, np.float32)
+        attributes["extrapolation_value"] = 9.0
+    wholes = transformation == "align_corners"
+    factors = st.sampled_from([2.0, 3.0]) if wholes else st.sampled_from([0.3, 0.5, 0.6, 1.3, 1.5, 1.7, 2.0, 2.5, 3.0])
+    if draw(st.booleans()):
+        scales = np.array([draw(factors) if axis in changed else 1.0 for axis in named], np.float32)
+        inputs = [roi, scales]
+        lengths = [int(np.float32(shape[axis]) * scale) for axis, scale in zip(named, scales, strict=True)]
+    else:
+        lengths = [draw(st.integers(1, 20)) if axis in changed else shape[axis] for axis in named]
+        inputs = [roi, None, np.array(lengths)]
+        if len(named) == count and draw(st.booleans()) and roi is None:
+            attributes["keep_aspect_ratio_policy"] = draw(st.sampled_from(["stretch", "not_larger", "not_smaller"]))
+            scales = np.array(lengths, np.float32) / np.array([shape[axis] for axis in named], np.float32)
+            extreme = {"stretch": scales, "not_larger": scales.min(), "not_smaller": scales.max()}
+            factor = extreme[attributes["keep_aspect_ratio_policy"]]
+            lengths = [int(n) for n in np.floor(np.float32([shape[axis] for axis in named]) * factor + np.float32(0.5))]
+    for axis, length in zip(named, lengths, strict=True):
+        if axis in changed and length in (0, shape[axis]):
+            shape[axis] = 0  # marks a case that onnxruntime gets wrong or refuses
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    return [rng.standard_normal(shape).astype(np.float32), *inputs], attributes
+
+
+def check_against_onnxruntime(inputs: list[Array | None], attributes: dict[str, Any]) -> None:
+    (expected,) = onnxruntime_outputs("Resize", inputs, attributes, 19)
+    assert_same(get("Resize")(inputs, attributes)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@given(resizings().filter(lambda drawn: drawn[0][0].size > 0))
+@settings(max_examples=200, deadline=None)
+def test_random_resizing(drawn: tuple[list[Array | None], dict[str, Any]]):
+    check_against_onnxruntime(*drawn)
+
+
+@pytest.mark.long
+@given(resizings().filter(lambda drawn: drawn[0][0].size > 0))
+@settings(max_examples=2000, deadline=None)
+def test_many_random_resizings(drawn: tuple[list[Array | None], dict[str, Any]]):
+    check_against_onnxruntime(*drawn)
+
+
+@given(resizings().filter(lambda drawn: drawn[0][0].size > 0))
+@settings(max_examples=50, deadline=None)
+def test_memory_layout_does_not_matter(drawn: tuple[list[Array | None], dict[str, Any]]):
+    (inputs, attributes) = drawn
+    (expected,) = get("Resize")(inputs, attributes)
+    wide = np.zeros([3 * size for size in expected.shape], np.float32)
+    place = wide[tuple(slice(1, None, 3) for _ in expected.shape)]
+    get("Resize")([np.asfortranarray(inputs[0]), *inputs[1:]], attributes, lambda shape, dtype: place)
+    assert_same(place, expected)
+
+
+def row(*numbers: float, dtype: Any = np.float32) -> Array:
+    return np.array([[[numbers]]], dtype)
+
+
+def scales(*numbers: float) -> Array:
+    return np.array(numbers, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("x", "rest", "attributes", "expected"),
+    [
+        # The output has floor(5 * 1.3) = 6 cells, but coordinates use 1.3, not 6/5.
+        (
+            row(0, 1, 2, 3, 4),
+            [None, scales(1, 1, 1, 1.3)],
+            {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
+            row(0, 0.7692308, 1.5384616, 2.3076923, 3.0769231, 3.8461538),
+        ),
+        # The length stays, the coordinates do not: onnxruntime copies.
+        (
+            row(0, 10, 20),
+            [None, scales(1, 1, 1, 1.3)],
+            {"mode": "linear", "coordinate_transformation_mode": "asymmetric"},
+            row(0, 7.692308, 15.384615),
+        ),
+        # align_corners has the length that the scale asks for, 2.4, in its formula: so do ONNX's test cases.
+        (
+            row(1, 2, 3, 4),
+            [None, scales(1, 1, 1, 0.6)],
+            {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+            row(1, 3.142857),
+        ),
+        # One cell of output: pytorch_half_pixel reads at 0, half_pixel in the middle.
+        (row(1, 2, 3, 4), [None, None, np.array([1, 1, 1, 1])], {"mode": "linear"}, row(2.5)),
+        (
+            row(1, 2, 3, 4),
+            [None, None, np.array([1, 1, 1, 1])],
+            {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+            row(1),
+        ),
+        # A single cell of a crop lies in its middle; beyond the input is the extrapolation value.
+        (
+            row(0, 1, 2, 3, 4),
+            [scales(0, 0, 0, 0.5, 1, 1, 1, 1), None, np.array([1, 1, 1, 1])],
+            {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
+            row(3),
+        ),
+        (
+            row(0, 1, 2, 3, 4),
+            [scales(0, 0, 0, -0.25, 1, 1, 1, 1.25), None, np.array([1, 1, 1, 4])],
+            {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -7.0},
+            row(-7, 1, 3, -7),
+        ),
+        # Halves, each way.
+        (row(0, 1, 2, 3), [None, scales(1, 1, 1, 0.5)], {"nearest_mode": "round_prefer_floor"}, row(0, 2)),
+        (row(0, 1, 2, 3), [None, scales(1, 1, 1, 0.5)], {"nearest_mode": "round_prefer_ceil"}, row(1, 3)),
+        # The half that 1 / (2 / 7) should be in float32.
+        (
+            row(*range(7)),
+            [None, None, np.array([1, 1, 1, 2])],
+            {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "round_prefer_ceil"},
+            row(0, 4),
+        ),
+        # Exporters of opset 11 write empty tensors for absent inputs.
+        (row(1, 2), [scales(), scales(), np.array([1, 1, 1, 4])], {}, row(1, 1, 2, 2)),
+        (row(1, 2), [scales(), scales(1, 1, 1, 2)], {}, row(1, 1, 2, 2)),
+        # Linear integers are cut off, antialiased ones rounded.
+        (
+            row(0, 10, 20, dtype=np.uint8),
+            [None, scales(1, 1, 1, 1.7)],
+            {"mode": "linear"},
+            row(0, 3, 9, 15, 20, dtype=np.uint8),
+        ),
+        (
+            row(*range(0, 80, 10), dtype=np.int8),
+            [None, scales(1, 1, 1, 0.25)],
+            {"mode": "linear", "antialias": 1},
+            row(17, 53, dtype=np.int8),
+        ),
+        (row(0, 255, 0, dtype=np.uint8), [None, scales(1, 1, 1, 3)], {"mode": "cubic"}, None),
+    ],
+)
+def test_by_hand(x: Array, rest: list[Array | None], attributes: dict[str, Any], expected: Array | None):
+    (actual,) = get("Resize")([x, *rest], attributes, opset=18)
+    if expected is None:  # the overshoot of a cubic stays within the element type
+        assert actual.max() == 255
+        assert actual[0, 0, 0, 0] == 0
+    else:
+        assert_same(actual, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64, np.bool_),
+        *(np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex64, np.complex128, object),
+    ],
+)
+@pytest.mark.parametrize(("factors", "indices"), [((2, 3), None), ((0.5, 1.5), ([1, 3], [0, 1, 1, 2, 3, 3]))])
+def test_nearest_moves_every_element_type(dtype: Any, factors: tuple[float, float], indices: Any):
+    x = np.arange(32).reshape(1, 2, 4, 4)
+    x = np.vectorize(lambda n: f"text {n}", otypes=[object])(x) if dtype is object else x.astype(dtype)
+    attributes = {"nearest_mode": "round_prefer_ceil", "axes": [2, 3]}
+    (actual,) = get("Resize")([x, None, scales(*factors)], attributes)
+    if indices is None:
+        expected = x.repeat(2, 2).repeat(3, 3)
+    else:
+        coordinates = [(np.arange(n) + 0.5) / f - 0.5 for n, f in zip((2, 6), factors, strict=True)]
+        rows, columns = (np.clip(np.floor(c + 0.5), 0, 3).astype(int) for c in coordinates)
+        expected = x[:, :, rows[:, None], columns]
+    assert actual.dtype == x.dtype
+    assert actual.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(np.float16, 5e-4), (ml_dtypes.bfloat16, 4e-3), (np.float64, 1e-12), (np.complex64, 1e-6), (np.complex128, 1e-12)],
+)
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_other_numbers_are_rounded_once(dtype: Any, tolerance: float, mode: str):
+    rng = np.random.default_rng(2)
+    x = rng.uniform(1, 2, (2, 3, 7, 10))
+    x = (x + 1j * x[::-1]).astype(dtype) if np.dtype(dtype).kind == "c" else x.astype(dtype)
+    attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    (actual,) = get("Resize")([x, None, scales(1, 1, 2, 0.5)], attributes)
+    # Every other row is between two rows; every other column is left out.
+    rows = x[..., ::2].astype(np.complex128 if np.dtype(dtype).kind == "c" else np.float64)
+    assert actual.dtype == x.dtype
+    np.testing.assert_allclose(actual[:, :, ::2].astype(rows.dtype), rows, rtol=tolerance)
+    if mode == "linear":
+        between = (rows[:, :, :-1] + rows[:, :, 1:]) / 2
+        np.testing.assert_allclose(actual[:, :, 1:-1:2].astype(rows.dtype), between, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_linear_integers_against_onnxruntime(dtype: Any, data: st.DataObject):
+    """onnxruntime computes them in float32, where a whole number may come out a little smaller and is cut off."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    shape = [1, 2, data.draw(st.integers(1, 8)), data.draw(st.integers(1, 8))]
+    sizes = np.array([1, 2, data.draw(st.integers(1, 15)), data.draw(st.integers(1, 15))])
+    x = rng.integers(0, 255, shape).astype(dtype)
+    attributes = {"mode": "linear"}
+    if list(sizes) != shape:
+        (expected,) = onnxruntime_outputs("Resize", [x, None, None, sizes], attributes, 19)
+        (actual,) = get("Resize")([x, None, None, sizes], attributes)
+        exact = get("Resize")([x.astype(np.float64), None, None, sizes], attributes)[0]
+        differs = actual != expected
+        assert np.abs(exact - np.rint(exact))[differs].max(initial=0) < 1e-4
+        assert np.abs(actual.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_opset_10_and_upsample_against_onnxruntime(mode: str, data: st.DataObject):
+    """Inputs X and scales; ONNX does not say which cell is nearest, onnxruntime is followed."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    shape = [1, 2, data.draw(st.integers(2, 9)), data.draw(st.integers(2, 9))]
+    x = rng.standard_normal(shape).astype(np.float32)
+    down, up = [0.5, 0.6, 0.7], [1.0, 1.5, 1.7, 2.0, 3.0]
+    factors = scales(1, 1, *(data.draw(st.sampled_from(down + up)) for _ in range(2)))
+    kept = [int(n * f) == n and f != 1 for n, f in zip(shape, factors, strict=True)]
+    if not any(kept):
+        (expected,) = onnxruntime_outputs("Resize", [x, factors], {"mode": mode}, 10)
+        assert_same(get("Resize")([x, factors], {"mode": mode}, opset=10)[0], expected, rtol=1e-5, atol=1e-6)
+        if (factors >= 1).all():
+            upsampled = get("Upsample")([x, factors], {"mode": mode}, opset=9)[0]
+            assert_same(upsampled, expected, rtol=1e-5, atol=1e-6)
+            attributes = {"mode": mode, "scales": [float(factor) for factor in factors]}
+            assert_same(get("Upsample")([x], attributes, opset=7)[0], upsampled)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3, 4), (1, 0, 3, 4), (1, 2, 0, 4)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_nothing_in_gives_nothing_out(shape: tuple[int, ...], mode: str):
+    (actual,) = get("Resize")([np.ones(shape, np.float32), None, scales(1, 1, 2, 2)], {"mode": mode})
+    assert actual.shape == (*shape[:2], 2 * shape[2], 8)
+
+
+def test_every_axis():
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    expected = [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
+    assert get("Resize")([x, None, scales(2, 2)], {})[0].tolist() == expected
+
+
+def test_nan_stays_where_it_is():
+    x = row(1, np.nan, 3)
+    (actual,) = get("Resize")([x, None, scales(1, 1, 1, 3)], {"mode": "nearest"})
+    assert np.isnan(actual[0, 0, 0]).tolist() == [False] * 3 + [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("rest", "attributes", "error", "words"),
+    [
+        ([None, scales(1, 2)], {}, ShapeError, ["scales", "(2,)", "4"]),
+        ([None, None, np.array([1, 1, 4])], {}, ShapeError, ["sizes", "(3,)"]),
+        ([scales(0, 1), None, np.array([1, 1, 4, 4])], CROP, ShapeError, ["roi"]),
+        ([None, None, np.array([1, 1, 4, 4])], CROP, OperatorError, ["roi"]),
+        ([None, scales(1, 1, 2, 2), np.array([1, 1, 4, 4])], {}, OperatorError, ["scales and sizes"]),
+        ([], {}, OperatorError, ["scales and sizes"]),
+        ([None, scales(1, 1, 0, 2)], {}, OperatorError, ["positive"]),
+        ([None, scales(1, 1, np.nan, 2)], {}, OperatorError, ["positive"]),
+        ([None, scales(1, 1, 2, 2)], {"mode": "lanczos"}, OperatorError, ["lanczos"]),
+        ([None, scales(1, 1, 2, 2)], {"nearest_mode": "up"}, OperatorError, ["up"]),
+        ([None, scales(1, 1, 2, 2)], {"coordinate_transformation_mode": "corner"}, OperatorError, ["corner"]),
+        ([None, scales(2, 2)], {"axes": [2, 2]}, OperatorError, ["axes"]),
+        ([None, scales(2, 2)], {"axes": [2, 4]}, OperatorError, ["axes"]),
+        ([None, None, np.array([4, 4])], {"axes": [2, 3], "keep_aspect_ratio_policy": "crop"}, OperatorError, ["crop"]),
+        ([None, None, np.array([1, 1, -4, 4])], {}, ShapeError, ["-4"]),
+    ],
+)  # fmt: skip
+def test_refuses(rest: list[Array | None], attributes: dict[str, Any], error: type[Exception], words: list[str]):
+    with pytest.raises(error) as caught:
+        get("Resize")([np.ones((1, 1, 3, 3), np.float32), *rest], attributes)
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_refuses_to_make_something_of_nothing():
+    with pytest.raises(ShapeError, match="0 cells"):
+        get("Resize")([np.ones((1, 1, 0, 3), np.float32), None, None, np.array([1, 1, 4, 4])])
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, object])
+def test_only_numbers_are_interpolated(dtype: Any):
+    with pytest.raises(OperatorError, match="numbers only"):
+        get("Resize")([np.ones((1, 1, 2, 2)).astype(dtype), None, scales(1, 1, 2, 2)], {"mode": "linear"})
+
+
+def test_inputs_that_decide_about_the_shape_are_named():
+    operator = find("Resize")
+    assert operator is not None
+    assert operator.shape_inputs == (1, 2, 3)
+    call = Call("Resize", [TensorSpec((1, 1, 2, 2), np.dtype("f4")), None, TensorSpec((4,), np.dtype("f4"))], {})
+    with pytest.raises(OperatorError, match="scales"):
+        operator.bind(call)
