@@ -133,6 +133,9 @@ def test_function_bodies_are_closed() -> None:
     assert "Add 'b' reads 'x'" in refusal(model)
     model.functions[0].node[0].input[1] = "a"
     assert check_model(model, "m.onnx") == []
+    del model.functions[0].opset_import[:]
+    assert "function 'my::F' has no opset import" in refusal(model)
+    model.functions[0].opset_import.add(version=17)
     model.functions.append(model.functions[0])
     assert "defines the function 'my::F' 2 times" in refusal(model)
 
