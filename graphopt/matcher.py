@@ -156,6 +156,8 @@ def _take_variadic(
     if end < place:
         fault = Fault(f"{node.title} has {len(node.inputs)} inputs, fewer than the rule needs", node.label)
         return (), (), fault
+    if "" in node.inputs[place:end]:
+        return (), (), Fault(f"{node.title} lacks one of its inputs", node.label)
     return node.inputs[:place] + node.inputs[end:], node.inputs[place:end], None
 
 
@@ -172,7 +174,7 @@ def _bind_inputs(
             if actual:
                 return Fault(f"{node.title} has an input {actual!r} where the rule has none", actual)
             continue
-        if not actual and name not in rule.inputs:
+        if not actual and not (name in rule.inputs and _may_be_absent(pattern.domain, pattern.op_type, slot)):
             return Fault(f"{node.title} lacks its input {slot}", node.label)
         if name in values:
             if (values[name] or "") != (actual or ""):
@@ -185,6 +187,15 @@ def _bind_inputs(
                 return Fault(fault, str(actual))
         values[name] = actual
     return None
+
+
+@lru_cache(maxsize=4096)
+def _may_be_absent(domain: str, op_type: str, slot: int) -> bool:
+    """Whether an input may be left out; of a fused operator, that was looked at when it was made."""
+    if domain != "":
+        return True
+    inputs = defs.get_schema(op_type).inputs
+    return slot < len(inputs) and inputs[slot].option == defs.OpSchema.FormalParameterOption.Optional
 
 
 def _bind_attributes(opset: int, pattern: PatternNode, node: Node, attributes: Attributes) -> Fault | None:

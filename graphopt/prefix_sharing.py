@@ -29,7 +29,7 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
     shared: set[int] = set()
     inputs: dict[int, tuple[str, ...]] = {}
     for index in view.with_operator("", "Concat"):
-        tail = view.nodes[index].inputs[-1]
+        tail = next(reversed(view.nodes[index].inputs), "")
         if view.read_count(tail) > 1 and _only_lacks_sole_reader(rules, view, index, order):
             head = inputs.get(index, view.nodes[index].inputs)
             longer = _longer_concats(view, index, tail, head, inputs)
