@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from onnx import ModelProto
+from onnx import FunctionProto, ModelProto, NodeProto
 
 from graphopt import model_io
 from graphopt.adoption import Adopter
@@ -180,15 +180,32 @@ def _certified(
         result = ModelProto()
         result.CopyFrom(original)
         return result, CertificateSummary(ok=True, outputs=len(original.graph.output))
-    result = assemble(original, scopes, digest=digest)
-    proof = certify(original, result)
+    result = assemble(original, scopes, digest=digest, functions=functions)
+    proof = certify(original, result, () if functions else _bodies_of_bare_calls(original, scopes))
     if not proof.ok:
         raise CertificateError(
             f"{name}: the fused model does not compute the same: {proof.reason}; nothing was written."
         )
-    if not functions:  # proven with the bodies, then written without them
-        result = assemble(original, scopes, digest=digest, functions=False)
     return result, CertificateSummary(ok=True, outputs=proof.outputs)
+
+
+def _bodies_of_bare_calls(original: ModelProto, scopes: Sequence[Scope]) -> Callable[[NodeProto], FunctionProto | None]:
+    """What each call without a function means, for the proof.
+
+    Raises:
+        UsageError: the model has a function of its own that a bare call would run.
+    """
+    own = {(function.domain, function.name) for function in original.functions}
+    bodies: dict[tuple[str, ...], FunctionProto] = {}
+    for node in (node for scope in scopes for node in scope.nodes):
+        if isinstance(node, FusedNode) and not node.is_written:
+            if node.body.operator in own:
+                raise UsageError(
+                    f"The model has a function {'.'.join(node.body.operator)} of its own, which a bare call would run; "
+                    f"fuse with functions, or leave the rule {node.op_type} out."
+                )
+            bodies[(node.op_type, *node.inputs, "->", *node.outputs)] = node.body.function
+    return lambda call: bodies.get((call.op_type, *call.input, "->", *call.output))
 
 
 def _operators(scopes: Iterable[Scope]) -> Counter[str]:

@@ -320,3 +320,19 @@ def test_a_fused_node_carries_the_names_of_what_it_replaced_and_the_model_the_ru
 def test_a_model_without_candidates_is_given_back_as_it_was():
     source = model("y = Relu (x)", ir=3)
     assert fused(source) == source
+
+
+def test_a_bare_call_never_runs_a_function_of_the_models_own() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17, "ai.ngine" : 1]>
+    g (float[1,2,4,4] x, float[2,2,1,1] w) => (float[1,2,4,4] y, float[1,2,4,4] z) {
+      c = Conv (x, w)
+      y = LeakyRelu (c)
+      z = ai.ngine.ConvLeakyRelu (x)
+    }
+    <domain: "ai.ngine", opset_import: ["" : 17]>
+    ConvLeakyRelu (x) => (y) { y = Abs (x) }
+    """
+    with pytest.raises(graphopt.UsageError, match=r"has a function ai\.ngine\.ConvLeakyRelu of its own"):
+        graphopt.fuse(onnx.parser.parse_model(text), functions=False)
+    assert graphopt.fuse(onnx.parser.parse_model(text)).report.counts["ConvLeakyRelu"] == 1
