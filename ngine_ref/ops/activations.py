@@ -80,7 +80,10 @@ def hard_swish_into(x: Array, out: Array) -> None:
 
 
 def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
-    return np.asarray(np.minimum(np.maximum(x * x.dtype.type(alpha) + x.dtype.type(beta), 0), 1))
+    y = np.multiply(x, alpha, out=np.empty_like(x))
+    np.add(y, beta, out=y)
+    np.maximum(y, 0, out=y)
+    return np.minimum(y, 1, out=y)
 
 
 def unary_kernel(call: Call, function: Callable[[Array, Array], None]) -> Kernel:

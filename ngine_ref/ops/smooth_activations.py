@@ -59,7 +59,10 @@ def gelu_tanh_into(x: Array, out: Array) -> None:
 
 
 def _sigmoid(x: Array) -> Array:
-    y = np.asarray(1 / (1 + np.exp(-x)))
+    y = np.negative(x, out=np.empty_like(x))
+    np.exp(y, out=y)
+    np.add(y, 1, out=y)
+    np.reciprocal(y, out=y)
     # Where exp(-x) overflows, the 1 beside it counts for nothing.
     overflown = y == 0
     if overflown.any():

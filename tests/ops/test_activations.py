@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
 from support.strategies import FLOATS, arrays, broadcastable, shapes
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.blocks import BLOCK
@@ -23,20 +23,17 @@ def sloped(x: Array, slope: Array) -> Array:
         return np.where(x < 0, slope * x, x)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), shapes, st.sampled_from((*FLOATS, np.int8, np.int32)))
+@sweep(st.data(), shapes, st.sampled_from((*FLOATS, np.int8, np.int32)), examples=60)
 def test_relu_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], dtype: type[np.generic]):
     check_against_onnxruntime("Relu", [data.draw(arrays(shape, dtype))])
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), shapes, st.sampled_from((-2.0, -0.3, 0.2, 1.0, 1.5)), st.sampled_from((6, 16, 21)))
+@sweep(st.data(), shapes, st.sampled_from((-2.0, -0.3, 0.2, 1.0, 1.5)), st.sampled_from((6, 16, 21)), examples=100)
 def test_leaky_relu_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], alpha: float, opset: int):
     check_against_onnxruntime("LeakyRelu", [data.draw(arrays(shape, np.float32))], {"alpha": alpha}, opset=opset)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data(), st.sampled_from((9, 16)))
+@sweep(st.data(), st.sampled_from((9, 16)), examples=150)
 def test_prelu_against_onnxruntime(data: st.DataObject, opset: int):
     x, slope = data.draw(broadcastable(2))
     x = np.broadcast_shapes(x, slope)
@@ -44,22 +41,26 @@ def test_prelu_against_onnxruntime(data: st.DataObject, opset: int):
     check_against_onnxruntime("PRelu", values, opset=opset)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), shapes, st.sampled_from((*FLOATS, np.int8, np.int32, np.uint64)), st.booleans(), st.booleans())
+@sweep(
+    st.data(),
+    shapes,
+    st.sampled_from((*FLOATS, np.int8, np.int32, np.uint64)),
+    st.booleans(),
+    st.booleans(),
+    examples=100,
+)
 def test_clip_against_onnxruntime(data, shape, dtype, has_low, has_high):
     bounds = [data.draw(arrays((), dtype, special=False)) if given else None for given in (has_low, has_high)]
     check_against_onnxruntime("Clip", [data.draw(arrays(shape, dtype)), *bounds])
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), shapes, st.sampled_from((0.2, -0.7)), st.sampled_from((0.5, 0.1)))
+@sweep(st.data(), shapes, st.sampled_from((0.2, -0.7)), st.sampled_from((0.5, 0.1)), examples=60)
 def test_hard_sigmoid_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], alpha: float, beta: float):
     x = data.draw(arrays(shape, np.float32))
     check_against_onnxruntime("HardSigmoid", [x], {"alpha": alpha, "beta": beta}, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.data(), shapes)
+@sweep(st.data(), shapes, examples=40)
 def test_hard_swish_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...]):
     x = data.draw(arrays(shape, np.float32, special=False))
     check_against_onnxruntime("HardSwish", [x], rtol=1e-5, atol=1e-6)

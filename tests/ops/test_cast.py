@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime, check_every_use
 from support.strategies import FLOATS, INTEGERS, arrays, shapes
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.dtypes import dtype_of, element_type_of, largest
@@ -27,9 +27,12 @@ def cast(x: Array, to: int, **attributes: object) -> Array:
     return get("Cast")([x], {"to": to, **attributes})[0]
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.data(), shapes, st.sampled_from((*FLOATS, *INTEGERS, np.bool_)), st.sampled_from((*FLOATS, *INTEGERS, np.bool_))
+@sweep(
+    st.data(),
+    shapes,
+    st.sampled_from((*FLOATS, *INTEGERS, np.bool_)),
+    st.sampled_from((*FLOATS, *INTEGERS, np.bool_)),
+    examples=150,
 )
 def test_against_onnxruntime(data, shape, source, target):
     into_integer = np.dtype(source).kind == "f" and np.dtype(target).kind in "iu"
@@ -39,8 +42,7 @@ def test_against_onnxruntime(data, shape, source, target):
     check_against_onnxruntime("Cast", [x], {"to": element_type_of(np.dtype(target))})
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), shapes, st.sampled_from(FLOAT8), st.booleans())
+@sweep(st.data(), shapes, st.sampled_from(FLOAT8), st.booleans(), examples=60)
 def test_float8_against_the_table(data: st.DataObject, shape: tuple[int, ...], to: int, saturate: bool):
     x = data.draw(arrays(shape, np.float32)) * np.float32(data.draw(st.sampled_from((0.001, 1.0, 100.0, 1e4))))
     dtype = dtype_of(to)

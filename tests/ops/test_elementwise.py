@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
 from support.strategies import FLOATS, INTEGERS, arrays, broadcastable
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
@@ -21,20 +21,17 @@ def compare(data: st.DataObject, op_type: str, dtype: type[np.generic]) -> None:
     check_against_onnxruntime(op_type, [data.draw(arrays(a, dtype)), data.draw(arrays(b, dtype))])
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data(), st.sampled_from(ARITHMETIC), st.sampled_from((*FLOATS, *INTEGERS)))
+@sweep(st.data(), st.sampled_from(ARITHMETIC), st.sampled_from((*FLOATS, *INTEGERS)), examples=150)
 def test_arithmetic_against_onnxruntime(data: st.DataObject, op_type: str, dtype: type[np.generic]):
     compare(data, op_type, dtype)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), st.sampled_from(FLOATS))
+@sweep(st.data(), st.sampled_from(FLOATS), examples=60)
 def test_division_of_floats_against_onnxruntime(data: st.DataObject, dtype: type[np.generic]):
     compare(data, "Div", dtype)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), st.sampled_from((np.int32, np.int64, np.uint8)))
+@sweep(st.data(), st.sampled_from((np.int32, np.int64, np.uint8)), examples=60)
 def test_division_of_integers_against_onnxruntime(data: st.DataObject, dtype: type[np.generic]):
     a, b = data.draw(broadcastable(2))
     divisor = data.draw(arrays(b, dtype))
@@ -42,8 +39,7 @@ def test_division_of_integers_against_onnxruntime(data: st.DataObject, dtype: ty
     check_against_onnxruntime("Div", [data.draw(arrays(a, dtype)), divisor])
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), st.sampled_from((np.float32, np.float64, np.int32, np.int64, np.bool_)))
+@sweep(st.data(), st.sampled_from((np.float32, np.float64, np.int32, np.int64, np.bool_)), examples=100)
 def test_equal_against_onnxruntime(data: st.DataObject, dtype: type[np.generic]):
     a, b = data.draw(broadcastable(2))
     left, right = data.draw(arrays(a, dtype)), data.draw(arrays(b, dtype))

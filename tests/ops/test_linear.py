@@ -3,11 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
 from support.strategies import arrays
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
@@ -20,14 +20,14 @@ def random(*shape: int, dtype: object = np.float32) -> Array:
     return np.random.default_rng(sum(shape)).normal(size=shape).astype(dtype)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@sweep(
     st.data(),
     st.tuples(*[st.integers(0, 6)] * 3),
     st.tuples(st.integers(0, 1), st.integers(0, 1)),
     st.tuples(st.sampled_from(FACTORS), st.sampled_from(FACTORS)),
     st.sampled_from((np.float32, np.float64)),
     st.sampled_from((7, 9, 11, 13)),
+    examples=200,
 )
 def test_gemm_against_onnxruntime(data, sizes, transposed, factors, dtype, opset):
     rows, inner, columns = sizes
@@ -42,8 +42,7 @@ def test_gemm_against_onnxruntime(data, sizes, transposed, factors, dtype, opset
     check_against_onnxruntime("Gemm", inputs, attributes, opset=opset, rtol=tolerance, atol=100 * tolerance)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), st.sampled_from((np.float32, np.float64, np.int32, np.int64)))
+@sweep(st.data(), st.sampled_from((np.float32, np.float64, np.int32, np.int64)), examples=100)
 def test_matmul_against_onnxruntime(data: st.DataObject, dtype: type[np.generic]):
     rows, inner, columns = (data.draw(st.integers(1, 5)) for _ in range(3))
     batch = data.draw(st.lists(st.integers(1, 3), max_size=2).map(tuple))

@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.strategies import FLOATS, INTEGERS, arrays, broadcastable
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.blocks import BLOCK
@@ -19,8 +19,7 @@ def in_two_steps(a: Array, b: Array, c: Array) -> Array:
     return get("Sub")([get("Mul")([a, b])[0], c])[0]
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data(), st.sampled_from((*FLOATS, *INTEGERS, ml_dtypes.bfloat16)))
+@sweep(st.data(), st.sampled_from((*FLOATS, *INTEGERS, ml_dtypes.bfloat16)), examples=150)
 def test_mul_sub_has_the_bits_of_mul_and_sub(data: st.DataObject, dtype: type[np.generic]):
     drawn = np.float32 if dtype is ml_dtypes.bfloat16 else dtype
     a, b, c = (data.draw(arrays(shape, drawn)).astype(dtype) for shape in data.draw(broadcastable(3)))

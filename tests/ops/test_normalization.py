@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.blocks import BLOCK
@@ -30,13 +30,13 @@ def normalized(x: Array, scale: Array, bias: Array, mean: Array, var: Array, eps
     return (x - mean) / np.sqrt(var + epsilon) * scale + bias
 
 
-@settings(max_examples=100, deadline=None)
-@given(
+@sweep(
     st.tuples(st.integers(1, 3), st.integers(1, 4)),
     st.lists(st.integers(1, 5), min_size=1, max_size=3),
     st.integers(0, 1000),
     st.sampled_from((1e-5, 1e-2)),
     st.sampled_from((7, 9, 14, 15)),
+    examples=100,
 )
 def test_inference_against_onnxruntime(start, rest, seed, epsilon, opset):
     x = batch((*start, *rest), seed)

@@ -3,24 +3,24 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
 from support.strategies import arrays, filled_shapes
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.registry import Call, TensorSpec, find, get
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@sweep(
     st.data(),
     filled_shapes,
     st.sampled_from((np.float32, np.float64, np.int32)),
     st.booleans(),
     st.sampled_from((11, 13, 18, 21)),
+    examples=200,
 )
 def test_reduce_mean_against_onnxruntime(data, shape, dtype, keep, opset):
     rank = len(shape)
@@ -39,8 +39,7 @@ def test_reduce_mean_against_onnxruntime(data, shape, dtype, keep, opset):
     check_against_onnxruntime("ReduceMean", inputs, attributes, opset=opset, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), filled_shapes.filter(lambda shape: len(shape) > 2))
+@sweep(st.data(), filled_shapes.filter(lambda shape: len(shape) > 2), examples=60)
 def test_global_average_pool_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...]):
     x = data.draw(arrays(shape, np.float32, special=False))
     check_against_onnxruntime("GlobalAveragePool", [x], rtol=1e-5, atol=1e-5)

@@ -3,11 +3,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime, check_every_use, strided
 from support.strategies import arrays, shapes
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
@@ -20,8 +21,7 @@ def spec(*shape: int) -> TensorSpec:
     return TensorSpec(shape, np.dtype(np.float32))
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data(), shapes, st.sampled_from(DTYPES))
+@sweep(st.data(), shapes, st.sampled_from(DTYPES), examples=150)
 def test_concat_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], dtype: type[np.generic]):
     assume(shape)
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -33,23 +33,20 @@ def test_concat_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...],
     check_against_onnxruntime("Concat", parts, {"axis": axis})
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.data(), shapes, st.sampled_from(DTYPES))
+@sweep(st.data(), shapes, st.sampled_from(DTYPES), examples=80)
 def test_transpose_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], dtype: type[np.generic]):
     perm = data.draw(st.one_of(st.none(), st.permutations(range(len(shape)))))
     attributes = {"perm": perm} if perm else {}
     check_against_onnxruntime("Transpose", [data.draw(arrays(shape, dtype))], attributes)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), shapes)
+@sweep(st.data(), shapes, examples=60)
 def test_flatten_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...]):
     axis = data.draw(st.integers(-len(shape), len(shape)))
     check_against_onnxruntime("Flatten", [data.draw(arrays(shape, np.float32))], {"axis": axis})
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), shapes, st.booleans())
+@sweep(st.data(), shapes, st.booleans(), examples=100)
 def test_reshape_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], allow_zero: bool):
     wanted = list(data.draw(st.permutations(shape)))
     if wanted and 0 not in shape and data.draw(st.booleans()):
@@ -62,8 +59,7 @@ def test_reshape_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...]
     check_against_onnxruntime("Reshape", [x, np.array(wanted, np.int64)], {"allowzero": int(allow_zero)})
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.data(), shapes, st.sampled_from((11, 13, 21)))
+@sweep(st.data(), shapes, st.sampled_from((11, 13, 21)), examples=100)
 def test_squeeze_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], opset: int):
     ones = [axis for axis, size in enumerate(shape) if size == 1]
     axes = data.draw(st.one_of(st.none(), st.sets(st.sampled_from(ones), min_size=1))) if ones else None
@@ -75,8 +71,7 @@ def test_squeeze_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...]
         check_against_onnxruntime("Squeeze", [x, np.array(listed)] if listed else [x], opset=opset)
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.data(), shapes, st.sampled_from((11, 13, 21)))
+@sweep(st.data(), shapes, st.sampled_from((11, 13, 21)), examples=80)
 def test_unsqueeze_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], opset: int):
     count = data.draw(st.integers(1, 3))
     rank = len(shape) + count
@@ -89,8 +84,7 @@ def test_unsqueeze_against_onnxruntime(data: st.DataObject, shape: tuple[int, ..
         check_against_onnxruntime("Unsqueeze", [x, np.array(listed, np.int64)], opset=opset)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data(), st.integers(0, 2), st.integers(1, 3), st.integers(1, 3), st.sampled_from(("DCR", "CRD")))
+@sweep(st.data(), st.integers(0, 2), st.integers(1, 3), st.integers(1, 3), st.sampled_from(("DCR", "CRD")), examples=60)
 def test_depth_to_space_against_onnxruntime(data: st.DataObject, batch: int, depth: int, block: int, mode: str):
     height, width = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     x = data.draw(arrays((batch, depth * block**2, height, width), np.float32))

@@ -5,11 +5,11 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
 from support.strategies import arrays, shapes
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.blocks import BLOCK
@@ -88,12 +88,13 @@ COMPARED = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.data(), shapes, st.sampled_from(COMPARED))
+@sweep(st.data(), shapes, st.sampled_from(COMPARED), examples=200)
 def test_against_onnxruntime(data: st.DataObject, shape: tuple[int, ...], compared):
     op_type, dtype, attributes, opset = compared
     x = data.draw(arrays(shape, dtype, special=op_type in ("Sigmoid", "Tanh")))
-    check_against_onnxruntime(op_type, [x], attributes, opset=opset, rtol=3e-6, atol=5e-7)
+    # onnxruntime's Gelu computes 1 + tanh or 1 + erf, whose error of 1e-7 is then multiplied by x.
+    atol = 5e-7 + (1e-7 * float(np.abs(x).max(initial=0)) if op_type == "Gelu" else 0)
+    check_against_onnxruntime(op_type, [x], attributes, opset=opset, rtol=3e-6, atol=atol)
 
 
 def test_gelu_with_tanh_against_its_formula():
