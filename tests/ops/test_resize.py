@@ -39,7 +39,8 @@ def resizings(draw: st.DrawFn) -> tuple[list[Array | None], dict[str, Any]]:
     """What onnxruntime computes as ONNX says.
 
     It copies an axis (or all of them) that keeps its length, whatever the coordinates; it knows linear for certain
-    ranks and cubic for images only; and it takes the rounded length for align_corners.
+    ranks and cubic for images only; it takes the rounded length for align_corners; and it leaves negative axes out
+    where it keeps the aspect ratio.
     """
     mode = draw(st.sampled_from(["nearest", "linear", "cubic"]))
     rank, count = draw(
@@ -81,7 +82,7 @@ def resizings(draw: st.DrawFn) -> tuple[list[Array | None], dict[str, Any]]:
     else:
         lengths = [draw(st.integers(1, 20)) if axis in changed else shape[axis] for axis in named]
         inputs = [roi, None, np.array(lengths)]
-        if len(named) == count and draw(st.booleans()) and roi is None:
+        if min(attributes.get("axes", [-1])) >= 0 and draw(st.booleans()) and roi is None:
             attributes["keep_aspect_ratio_policy"] = draw(st.sampled_from(["stretch", "not_larger", "not_smaller"]))
             scales = np.array(lengths, np.float32) / np.array([shape[axis] for axis in named], np.float32)
             extreme = {"stretch": scales, "not_larger": scales.min(), "not_smaller": scales.max()}
@@ -175,6 +176,13 @@ def scales(*numbers: float) -> Array:
             [scales(0, 0, 0, -0.25, 1, 1, 1, 1.25), None, np.array([1, 1, 1, 4])],
             {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -7.0},
             row(-7, 1, 3, -7),
+        ),
+        # The aspect ratio is kept along a negative axis too.
+        (
+            row(1, 2),
+            [None, None, np.array([1, 4])],
+            {"axes": [-2, 3], "keep_aspect_ratio_policy": "not_smaller"},
+            np.array([[[[1, 1, 2, 2]] * 2]], np.float32),
         ),
         # Halves, each way.
         (row(0, 1, 2, 3), [None, scales(1, 1, 1, 0.5)], {"nearest_mode": "round_prefer_floor"}, row(0, 2)),
