@@ -280,21 +280,26 @@ def _options(
     pass
 
 
+_INTERRUPTED = 130
+"""The exit status of a process that Ctrl-C ended."""
+
+
 def main() -> NoReturn:
     """Run the command line; an error is one sentence on stderr."""
     from graphopt.errors import GraphoptError
 
     try:
         status = app(standalone_mode=False)
+        if status == _INTERRUPTED:  # what typer returns for Ctrl-C
+            _fail("Interrupted; nothing was written.", _INTERRUPTED)
     except GraphoptError as error:
         status = _fail(str(error), error.exit_status)
     except typer.TyperException as error:
-        status = _fail(error.format_message(), 2)
-    except (KeyboardInterrupt, typer.Abort):
-        status = _fail("Interrupted; nothing was written.", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read stdout has gone
-        status = 0
+        status = _fail(error.format_message().removesuffix(".") + ".", 2)
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        status = 0  # whoever read stdout has gone, which is no failure; typer has seen to the streams
     raise SystemExit(status if isinstance(status, int) else 0)
 
 
