@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
 
 from graphopt.errors import ModelError
 from graphopt.model_walk import GraphPlace, function_title, iterate_places, node_title, sparse_tensors_of, tensors_of
@@ -85,6 +85,11 @@ def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
             raise ModelError(
                 f"{name}: the domain {domain or 'ai.onnx'!r} is imported twice, with versions {imports[domain]} and "
                 f"{entry.version}; keep the one the model was made for."
+            )
+        if domain == "" and entry.version > defs.onnx_opset_version():
+            raise ModelError(
+                f"{name}: the model has opset {entry.version}, and onnx {onnx.__version__} knows operators up to opset "
+                f"{defs.onnx_opset_version()}; install a newer onnx."
             )
         if entry.version < 1:
             raise ModelError(f"{name}: the opset import of {domain or 'ai.onnx'!r} has version {entry.version}.")
