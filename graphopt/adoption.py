@@ -14,7 +14,7 @@ from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, nump
 from graphopt.outlining import Body, FusedNode, specialise
 from graphopt.record import Replaced, read_record
 from graphopt.rule import Rule
-from graphopt.scope import FUSED_DOMAIN, Node, Scope, opset_versions
+from graphopt.scope import Node, Scope, opset_versions
 
 Key = tuple[str, str]
 """A function's domain, as spelled, and name."""
@@ -24,10 +24,10 @@ class Adopter:
     """Recognises the fused nodes of one model."""
 
     def __init__(self, model: ModelProto, rules: Sequence[Rule]) -> None:
-        self._rules: dict[str, list[Rule]] = {}
+        self._rules: dict[tuple[str, str], list[Rule]] = {}
+        self._domains = {rule.domain for rule in rules}
         for rule in rules:
-            if rule.domain == FUSED_DOMAIN:
-                self._rules.setdefault(rule.op_type, []).append(rule)
+            self._rules.setdefault(rule.key, []).append(rule)
         self._functions: dict[Key, FunctionProto] = {
             (function.domain, function.name): function for function in model.functions
         }
@@ -36,11 +36,11 @@ class Adopter:
     def adopt(self, scopes: Iterable[Scope]) -> None:
         """Replace every fused node of ours by a `FusedNode`, and give strangers their own domain back."""
         for scope in scopes:
-            if any(node.domain == FUSED_DOMAIN for node in scope.nodes):
+            if any(node.domain in self._domains for node in scope.nodes):
                 scope.nodes = [self._adopted(node, scope.opset) for node in scope.nodes]
 
     def _adopted(self, node: Node, opset: int) -> Node:
-        if node.domain != FUSED_DOMAIN or isinstance(node, FusedNode):
+        if node.domain not in self._domains or isinstance(node, FusedNode):
             return node
         body = self._body_of(node, opset)
         if body is None:
@@ -59,7 +59,7 @@ class Adopter:
         return self._bodies[key]
 
     def _recognise(self, node: Node, function: FunctionProto | None, count: int | None, opset: int) -> Body | None:
-        for rule in self._rules.get(node.op_type, ()):
+        for rule in self._rules.get((node.domain, node.op_type), ()):
             if not _has_defaults(rule, node):
                 continue
             version = opset if function is None else opset_versions(function).get("", opset)
@@ -79,8 +79,8 @@ class Adopter:
             constants.update(_constants(function, constants))
         nested: dict[tuple[str, ...], FunctionProto] = {}
         for pattern in rule.body:
-            if pattern.domain == FUSED_DOMAIN:
-                inner = self._rules.get(pattern.op_type)
+            if pattern.domain in self._domains:
+                inner = self._rules.get((pattern.domain, pattern.op_type))
                 if not inner:
                     return None
                 inputs = zip(inner[0].inputs, pattern.inputs, strict=False)
@@ -135,7 +135,7 @@ def _same_body(one: FunctionProto, other: FunctionProto) -> bool:
 def _fused(node: Node, body: Body) -> FusedNode:
     replaced = read_record(node.proto) or made_up_record(node.proto, body.function)
     fused = FusedNode(
-        (FUSED_DOMAIN, node.op_type), node.name, node.inputs, node.outputs, dict(node.attributes), body, replaced
+        (node.domain, node.op_type), node.name, node.inputs, node.outputs, dict(node.attributes), body, replaced
     )
     fused.proto = node.proto
     return fused

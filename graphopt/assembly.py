@@ -13,11 +13,9 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from graphopt.body_domains import assign_domains
 from graphopt.outlining import Body, FusedNode
 from graphopt.record import INPUTS, IR_VERSION, ORIGINAL_INPUTS, RULES, set_metadata, write_record
-from graphopt.scope import Node, Scope, bodies_of
+from graphopt.scope import DEFAULTS_SINCE_IR, Node, Scope, bodies_of
 
 FUNCTIONS_SINCE_IR = 8
-DEFAULTS_SINCE_IR = 4
-"""From this IR version on, an initializer listed among the graph's inputs is a default; before, it is a constant."""
 
 
 def assemble(model: ModelProto, scopes: Sequence[Scope], *, digest: str, functions: bool = True) -> ModelProto:

@@ -107,7 +107,7 @@ def fuse(
 
 def prepared_scopes(model: ModelProto, rules: RuleSet) -> list[Scope]:
     """The scopes of a model in topological order, its own fused nodes recognised."""
-    scopes = read_scopes(model, opaque_domains={rule.domain for rule in rules.rules})
+    scopes = read_scopes(model, fused_domains=rules.domains)
     for scope in scopes:
         sort_nodes(scope)
     Adopter(model, rules.rules).adopt(scopes)

@@ -50,7 +50,7 @@ def unfuse(model: Model, *, rules: Rules = DEFAULT_SET) -> ModelProto:
     chosen = rules if isinstance(rules, RuleSet) else load_rules(rules)
     result = ModelProto()
     result.CopyFrom(loaded.model)
-    scopes = read_scopes(result, opaque_domains={rule.domain for rule in chosen.rules})
+    scopes = read_scopes(result, fused_domains=chosen.domains)
     Adopter(result, chosen.rules).adopt(scopes)
     fused = [node for scope in scopes for node in scope.nodes if isinstance(node, FusedNode)]
     bodies = list(dict.fromkeys(node.body for node in fused))

@@ -6,7 +6,7 @@ model carries, and inside a function on the attributes of the call. A `Dialect` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -28,6 +28,9 @@ Record = tuple[Operation, list[str], list[str], Bodies, "Function | None"]
 BodyOf = Callable[[NodeProto], FunctionProto | None]
 """Gives a call whose function the model does not carry its body, or None."""
 
+FunctionName = tuple[str, str]
+"""Domain and name of a function."""
+
 _serialize = AttributeProto.SerializePartialToString
 
 
@@ -39,9 +42,9 @@ def standard_name(domain: str) -> str:
 class Function:
     """A function of the model with what its calls share."""
 
-    def __init__(self, proto: FunctionProto, library: Library, operations: OperationTable) -> None:
+    def __init__(self, proto: FunctionProto, library: Library, operations: OperationTable, *, inlined: bool) -> None:
         self.proto = proto
-        self.inlined = is_fused_domain(proto.domain)
+        self.inlined = inlined or is_fused_domain(proto.domain)
         """Whether its calls are numbered as its body."""
         self.dialect = Dialect(proto.opset_import, library, operations)
         self.inputs, self.outputs = tuple(proto.input), tuple(proto.output)
@@ -66,14 +69,21 @@ class Function:
 class Library:
     """The functions of a model, and the bodies that were handed over for calls of functions it does not have."""
 
-    def __init__(self, own: Iterable[FunctionProto], body_of: BodyOf | None, operations: OperationTable) -> None:
+    def __init__(
+        self,
+        own: Iterable[FunctionProto],
+        body_of: BodyOf | None,
+        operations: OperationTable,
+        inlined: Container[FunctionName] = (),
+    ) -> None:
         self.body_of = body_of
         self._operations = operations
         self._own: dict[tuple[str, str], dict[str, Function]] = {}
         self._handed: dict[bytes, Function] = {}
         for proto in own:
             overloads = self._own.setdefault((standard_name(proto.domain), proto.name), {})
-            overloads.setdefault(proto.overload, Function(proto, self, operations))
+            function = Function(proto, self, operations, inlined=(proto.domain, proto.name) in inlined)
+            overloads.setdefault(proto.overload, function)
 
     def overloads(self, domain: str, op_type: str) -> Mapping[str, Function]:
         """The model's own functions of that name, by overload."""
@@ -86,7 +96,7 @@ class Library:
             return None
         key = proto.SerializeToString(deterministic=True)
         if key not in self._handed:
-            self._handed[key] = Function(proto, self, self._operations)
+            self._handed[key] = Function(proto, self, self._operations, inlined=True)
         return self._handed[key]
 
 

@@ -35,6 +35,11 @@ class RuleSet:
         return tuple(rule for group in self.groups for rule in group)
 
     @property
+    def domains(self) -> frozenset[str]:
+        """The domains of the fused operators."""
+        return frozenset(rule.domain for rule in self.rules)
+
+    @property
     def operators(self) -> tuple[str, ...]:
         """The names of the fused operators, in the order they are made."""
         return tuple(group[0].op_type for group in self.groups)

@@ -6,7 +6,7 @@ which are inputs, which are constants and which come from the scope around it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -14,17 +14,17 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 FUSED_DOMAIN = "ai.ngine"
 STANDARD_DOMAINS = ("", "ai.onnx")
+DEFAULTS_SINCE_IR = 4
+"""From this IR version on, an initializer listed among the graph's inputs is a default; before, it is a constant."""
 
 Dims = tuple[int | None, ...]
 
 
-def normal_domain(domain: str) -> str:
-    """The domain under its usual spelling: `ai.onnx` is the default domain, `ai.ngine.<label>` is `ai.ngine`."""
+def normal_domain(domain: str, fused_domains: Collection[str]) -> str:
+    """The domain under its usual spelling: `ai.onnx` is the default domain, a fused sub-domain is the fused domain."""
     if domain == "ai.onnx":
         return ""
-    if domain.startswith(FUSED_DOMAIN + "."):
-        return FUSED_DOMAIN
-    return domain
+    return next((fused for fused in fused_domains if domain.startswith(fused + ".")), domain)
 
 
 class Node:
@@ -37,10 +37,10 @@ class Node:
         "_attributes", "bodies", "domain", "inputs", "name", "op_type", "original_inputs", "outputs", "proto",
     )  # fmt: skip
 
-    def __init__(self, proto: NodeProto) -> None:
+    def __init__(self, proto: NodeProto, domain: str) -> None:
         self.proto = proto
         self.op_type: str = proto.op_type
-        self.domain = normal_domain(proto.domain)
+        self.domain = domain
         self.name: str = proto.name
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.original_inputs: tuple[str, ...] | None = None
@@ -212,23 +212,23 @@ def opset_versions(imports: ModelProto | FunctionProto) -> dict[str, int]:
     return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in imports.opset_import}
 
 
-def read_scopes(model: ModelProto, *, opaque_domains: Container[str] = ()) -> list[Scope]:
+def read_scopes(model: ModelProto, *, fused_domains: Collection[str] = ()) -> list[Scope]:
     """Every scope of a model: the main graph first, each scope before the bodies inside it, functions last.
 
-    Functions of the domains in `opaque_domains` (normalised) are left out: their bodies are what a name means.
+    Functions of the fused domains and their sub-domains are left out: their bodies are what a name means.
     """
     scopes: list[Scope] = []
     pending = [Scope(model.graph, "", opset_versions(model))]
     pending += [
         Scope(function, f"function {function.domain}::{function.name}", opset_versions(function))
         for function in model.functions
-        if normal_domain(function.domain) not in opaque_domains
+        if normal_domain(function.domain, fused_domains) not in fused_domains
     ]
     pending.reverse()
     while pending:
         scope = pending.pop()
         scopes.append(scope)
-        pending += _read(scope, initializers_are_constant=model.ir_version < 4)[::-1]
+        pending += _read(scope, model.ir_version < DEFAULTS_SINCE_IR, fused_domains)[::-1]
     _note_captures(scopes)
     scopes[0].training_reads = tuple(_training_reads(model, scopes[0]))
     return scopes
@@ -242,7 +242,7 @@ def _training_reads(model: ModelProto, main: Scope) -> Iterator[str]:
             pending = [Scope(graph, "a training step", main.opsets, parent=main)]
             while pending:
                 scopes.append(pending.pop())
-                pending += _read(scopes[-1], initializers_are_constant=False)
+                pending += _read(scopes[-1], initializers_are_constant=False, fused_domains=())
             _note_captures(scopes)
             yield from scopes[0].captures
 
@@ -252,10 +252,16 @@ def _note_captures(scopes: list[Scope]) -> None:
         scope.captures = tuple(_captured(scope))
 
 
-def _read(scope: Scope, *, initializers_are_constant: bool) -> list[Scope]:
+def _read(scope: Scope, initializers_are_constant: bool, fused_domains: Collection[str]) -> list[Scope]:
     """Fill one scope from its protobuf; returns the bodies found in it, not yet filled."""
     proto = scope.proto
-    scope.nodes = [Node(node) for node in proto.node]
+    domains: dict[str, str] = {"": ""}
+    scope.nodes = []
+    for node_proto in proto.node:
+        spelled = node_proto.domain
+        if spelled not in domains:
+            domains[spelled] = normal_domain(spelled, fused_domains)
+        scope.nodes.append(Node(node_proto, domains[spelled]))
     if isinstance(proto, GraphProto):
         scope.inputs = tuple(value.name for value in proto.input)
         scope.outputs = tuple(value.name for value in proto.output)

@@ -10,14 +10,14 @@ Nothing recurses: numbering a list of nodes is a generator that hands out inner 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto
 
 from graphopt.errors import ModelError
-from graphopt.node_reading import BodyOf, Dialect, Function, Library, Record, read_nodes
+from graphopt.node_reading import BodyOf, Dialect, Function, FunctionName, Library, Record, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
 from graphopt.tensor_identity import Identity, TensorTable, is_false
 from graphopt.value_scope import ABSENT, Scope, Values, declared_rank
@@ -66,18 +66,21 @@ class ValueNumbering:
         self._inlined = 0
         self._intern(("absent",))
 
-    def number(self, model: ModelProto, body_of: BodyOf | None = None) -> NumberedModel:
+    def number(
+        self, model: ModelProto, body_of: BodyOf | None = None, inlined: Container[FunctionName] = ()
+    ) -> NumberedModel:
         """Number every value of the model's graph.
 
         Args:
             model: the model; it is not changed.
             body_of: gives calls whose function the model does not carry their bodies.
+            inlined: functions whose calls are numbered as their bodies, like those of the fused domain.
 
         Raises:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
         """
         self._problems, self._inlined = {}, 0
-        library = Library(model.functions, body_of, self.table)
+        library = Library(model.functions, body_of, self.table, inlined)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
         scope = Scope(Values(self._unmade), dialect, graph)

@@ -149,7 +149,9 @@ def test_an_operator_of_a_domain_that_nobody_knows(tmp_path: Path):
 
 
 def test_places_that_are_not_there(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"There is no rule set, file or folder 'nothing'; the shipped sets are extended, ngine"):
+    with pytest.raises(
+        UsageError, match=r"There is no rule set, file or folder 'nothing'; the shipped sets are extended, ngine"
+    ):
         load_rules("nothing")
     with pytest.raises(UsageError, match=r"has no rule file in it; a rule file's name ends in \.onnxtxt"):
         load_rules(tmp_path)
@@ -200,3 +202,24 @@ def test_a_users_rule_file_is_all_it_takes(tmp_path: Path):
     assert run(tmp_path / "m.fused.onnx", feeds(source))["y"].shape == (2, 4, 5, 6)
     back = graphopt.unfuse(written, rules=tmp_path / "rules")
     assert sorted(nodes(back)) == sorted(nodes(source))
+
+
+def test_a_rule_may_have_a_domain_of_its_own(tmp_path: Path) -> None:
+    rule = tmp_path / "SubRelu.onnxtxt"
+    rule.write_text("""
+<domain: "my.engine", opset_import: ["" : 17, "require" : 1]>
+SubRelu (a, b) => (y)
+{
+  d = Sub (a, b)
+  ["sole reader"] = require.sole_reader (d)
+  y = Relu (d)
+}
+""")
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, float[4] w) => (float[4] y) { d = Sub (x, w) y = Relu (d) }'
+    original = onnx.parser.parse_model(text)
+    result = graphopt.fuse(original, rules=rule)
+    assert [(node.domain, node.op_type) for node in result.model.graph.node] == [("my.engine", "SubRelu")]
+    back = graphopt.unfuse(result.model, rules=rule)
+    assert [node.op_type for node in back.graph.node] == ["Sub", "Relu"]
+    assert [entry.domain for entry in back.opset_import] == [""]
+    assert graphopt.fuse(result.model, rules=rule).model.SerializeToString() == result.model.SerializeToString()
