@@ -215,8 +215,9 @@ SubRelu (a, b) => (y)
   y = Relu (d)
 }
 """)
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, float[4] w) => (float[4] y) { d = Sub (x, w) y = Relu (d) }'
-    original = onnx.parser.parse_model(text)
+    header = '<ir_version: 8, opset_import: ["" : 17]> '
+    text = "g (float[4] x, float[4] w) => (float[4] y) { d = Sub (x, w) y = Relu (d) }"
+    original = onnx.parser.parse_model(header + text)
     result = graphopt.fuse(original, rules=rule)
     assert [(node.domain, node.op_type) for node in result.model.graph.node] == [("my.engine", "SubRelu")]
     back = graphopt.unfuse(result.model, rules=rule)
