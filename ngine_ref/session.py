@@ -13,11 +13,11 @@ from onnx import ModelProto
 
 from ngine_ref.errors import FeedError
 from ngine_ref.execution import Environment, Executable, Meter
+from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.graph import Value, ValueType
 from ngine_ref.model import load
 from ngine_ref.options import SessionOptions
 from ngine_ref.tensors import element_dtype
-from ngine_ref.threads import blas_within
 from ngine_ref.worker_pool import WorkerPool, core_count
 
 
@@ -120,7 +120,9 @@ class InferenceSession:
                 raise FeedError(f"The model has no value {name!r} to return.")
         checked = self._checked(feeds)
         meter = Meter()
-        with WorkerPool(self._helpers) as pool, blas_within(pool):
+        # BLAS with threads of its own rounds differently with every number of them, and takes cores that are not in
+        # the budget. So it stays on the threads that call it: this one, and the helpers that kernels share work with.
+        with WorkerPool(self._helpers) as pool, one_thread_each():
             results = self._executable.run(checked, names, meter, pool)
         self._local.report = RunReport(meter.peak, meter.moved, meter.copied, meter.steps)
         return results

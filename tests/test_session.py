@@ -262,3 +262,17 @@ def test_importing_is_light():
     code = f"import sys, ngine_ref; print([name for name in {heavy} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("shape", [(1, 2048, 1000), (200, 3000, 33)])
+def test_bits_do_not_depend_on_the_number_of_threads(shape: tuple[int, int, int]):
+    """BLAS on several threads splits these sums, and then rounds them differently."""
+    rows, depth, columns = shape
+    rng = np.random.default_rng(0)
+    given = parse(f"g (float[{rows}, {depth}] x) => (float[{rows}, {columns}] y) {{ y = MatMul(x, w) }}")
+    weights = rng.standard_normal((depth, columns)).astype(np.float32)
+    given.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    x = rng.standard_normal((rows, depth)).astype(np.float32)
+    [alone] = InferenceSession(given, SessionOptions(threads=1)).run(None, {"x": x})
+    [shared] = InferenceSession(given).run(None, {"x": x})
+    assert alone.tobytes() == shared.tobytes()
