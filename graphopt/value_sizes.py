@@ -9,8 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, helper, shape_inference
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
+DEFAULTS_SINCE_IR = 4
+"""From this IR version on, an initializer listed among the graph's inputs is a default that a caller may override."""
 SMALL = 256
 """Elements up to which an initializer is kept: it may decide a shape."""
 
@@ -34,17 +36,25 @@ def value_sizes(model: ModelProto, input_shapes: Mapping[str, Sequence[int]]) ->
     return sizes
 
 
-def shape_skeleton(model: ModelProto) -> ModelProto:
-    """A model without what is declared of inner values, and with every large initializer as an input of its type."""
+def shape_skeleton(model: ModelProto, *, defaults_hold: bool = True) -> ModelProto:
+    """A model without what is declared of inner values, and with every large initializer as an input of its type.
+
+    Args:
+        model: the model; it is not changed.
+        defaults_hold: whether an input with a default has that value; otherwise it may have any of its type.
+    """
     skeleton = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     skeleton.functions.extend(model.functions)
     graph = skeleton.graph
     graph.name = model.graph.name or "graph"
     graph.node.extend(model.graph.node)
-    graph.output.extend(_without_shape(value.name, value.type.tensor_type.elem_type) for value in model.graph.output)
-    initializers = {tensor.name for tensor in model.graph.initializer}
+    graph.output.extend(_without_shape(value) for value in model.graph.output)
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    if not defaults_hold and model.ir_version >= DEFAULTS_SINCE_IR:
+        for value in model.graph.input:
+            initializers.pop(value.name, None)
     graph.input.extend(value for value in model.graph.input if value.name not in initializers)
-    for tensor in model.graph.initializer:
+    for tensor in initializers.values():
         if math.prod(tensor.dims) <= SMALL and tensor.data_location != TensorProto.EXTERNAL:
             graph.initializer.append(tensor)
         else:
@@ -60,8 +70,12 @@ def inferred_shapes(skeleton: ModelProto) -> GraphProto:
         return skeleton.graph  # a graph onnx's inference objects to still runs; its shapes are then unknown
 
 
-def _without_shape(name: str, element_type: int) -> object:
-    return helper.make_tensor_value_info(name, element_type, None)
+def _without_shape(value: ValueInfoProto) -> ValueInfoProto:
+    bare = ValueInfoProto()
+    bare.CopyFrom(value)
+    if value.type.HasField("tensor_type"):
+        bare.type.tensor_type.ClearField("shape")
+    return bare
 
 
 def _item_size(element_type: int) -> int:
