@@ -117,10 +117,12 @@ def _variadic_count(node: Node) -> int | None:
 
 
 def _has_defaults(rule: Rule, node: Node) -> bool:
+    varying = {target for pattern in rule.body for target in pattern.references.values()}
     return all(
         name in node.attributes
         and helper.get_attribute_value(node.attributes[name]) == helper.get_attribute_value(default)
         for name, default in rule.defaults.items()
+        if name not in varying
     )
 
 

@@ -173,7 +173,8 @@ def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, recor
 
 def _order_attributes(proto: NodeProto, order: Sequence[str]) -> None:
     place = {name: index for index, name in enumerate(order)}
-    attributes = sorted(proto.attribute, key=lambda attribute: place.get(attribute.name, len(place)))
+    given = (attribute for attribute in proto.attribute if attribute.name in place)
+    attributes = sorted(given, key=lambda attribute: place[attribute.name])
     ordered = [_copied(attribute) for attribute in attributes]
     del proto.attribute[:]
     proto.attribute.extend(ordered)

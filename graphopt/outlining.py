@@ -217,7 +217,11 @@ def _call_attributes(match: Match) -> dict[str, AttributeProto]:
     if rule.variadic is not None:
         name = f"{rule.variadic}_count"
         attributes[name] = helper.make_attribute(name, len(match.variadic))
-    attributes.update(rule.defaults)
+    for name, default in rule.defaults.items():
+        if name in match.attributes:
+            attributes[name] = _renamed(match.attributes[name], name)
+        elif name not in rule.optional:
+            attributes[name] = default
     return attributes
 
 
@@ -235,7 +239,8 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
     for pattern, index in zip(match.rule.body, match.nodes, strict=True):
         node = view.nodes[index]
         if isinstance(node, FusedNode):
-            replaced += node.replaced
+            written = {name for name, target in pattern.references.items() if target in match.rule.defaults}
+            replaced += _without_written(node, written.difference(node.attributes))
             continue
         inputs = tuple(match.values.get(name) for name in pattern.inputs)
         swapped = (pattern.domain, pattern.op_type) in COMMUTATIVE and node.inputs != inputs
@@ -258,6 +263,20 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
             )
         )
     return replaced
+
+
+def _without_written(node: FusedNode, written: set[str]) -> Sequence[Replaced]:
+    """The nodes that an inner fused node replaced; they note that they lack the attributes that the outer one writes
+    out."""
+    inner = [part for part in node.body.function.node if part.op_type != "Constant"]
+    if not written or len(inner) != len(node.replaced):
+        return node.replaced
+    return [
+        item._replace(attributes=tuple(a.name for a in part.attribute if a.ref_attr_name in node.attributes))
+        if any(a.ref_attr_name in written for a in part.attribute)
+        else item
+        for item, part in zip(node.replaced, inner, strict=True)
+    ]
 
 
 def _remembered_inputs(match: Match, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:

@@ -62,6 +62,7 @@ def _written(template: RuleText, producer: Rule, *, alone: bool) -> FunctionProt
     _check_names(template, producer, [*inputs, *slot.output, *function.output, *function.attribute])
     function.input[:] = inputs
     function.attribute.extend(producer.attributes)
+    function.attribute_proto.extend(producer.defaults.values())
     function.attribute_proto.append(helper.make_attribute(ATTRIBUTE, producer.op_type))
     function.overload = producer.op_type if alone or not producer.label else f"{producer.op_type}.{producer.label}"
     if producer.domain not in {entry.domain for entry in function.opset_import}:
@@ -70,7 +71,8 @@ def _written(template: RuleText, producer: Rule, *, alone: bool) -> FunctionProt
     slot.input[:] = producer.inputs
     types = _attribute_types(producer)
     slot.attribute.extend(
-        AttributeProto(name=name, ref_attr_name=name, type=types[name]) for name in producer.attributes
+        AttributeProto(name=name, ref_attr_name=name, type=types[name])
+        for name in (*producer.attributes, *producer.defaults)
     )
     return function
 

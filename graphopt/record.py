@@ -49,7 +49,7 @@ class Replaced(NamedTuple):
     empty: tuple[str, ...] = ()
     """Its fields of text that were written, though they are empty."""
     attributes: tuple[str, ...] | None = None
-    """Its attributes in their order, where the rule's body has them in another."""
+    """Its attributes in their order, where inlining gives them in another, or more of them."""
 
     @property
     def label(self) -> str:

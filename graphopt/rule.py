@@ -73,7 +73,8 @@ class Rule:
     attributes: tuple[str, ...]
     """The fused operator's attributes that are taken from the matched nodes."""
     defaults: Mapping[str, AttributeProto]
-    """Attributes that every fused node gets, with this value."""
+    """Attributes that fused nodes have with this value where the matched nodes give none. They are written on every
+    fused node; only of a standard operator's attribute, absence says the same."""
     body: tuple[PatternNode, ...]
     """The pattern, in topological order; the last node is the anchor."""
     constants: Mapping[str, np.ndarray]
@@ -86,6 +87,11 @@ class Rule:
     """The rule as it was written, conditions included."""
     source: str
     line: int
+
+    @cached_property
+    def optional(self) -> frozenset[str]:
+        """The attributes that a fused node may lack, like the standard operator of the body that has them."""
+        return frozenset(target for node in self.body if not node.domain for target in node.references.values())
 
     @property
     def anchor(self) -> PatternNode:

@@ -139,7 +139,7 @@ def _made_later(item: RuleText, name: str) -> bool:
 
 
 def _check_operator(item: RuleText, node: NodeProto, opsets: dict[str, int]) -> None:
-    header = set(item.function.attribute)
+    header = {*item.function.attribute, *(attribute.name for attribute in item.function.attribute_proto)}
     for attribute in node.attribute:
         if attribute.ref_attr_name and attribute.ref_attr_name not in header:
             raise item.error(

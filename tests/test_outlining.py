@@ -66,7 +66,7 @@ def test_attributes_of_a_call_are_those_of_the_contract():
     (call,) = fused(model("c = Conv (x, w, b)  t = LeakyRelu (c)  y = Concat <axis: int = 1> (x, t)")).graph.node
     kinds = {attribute.name: attribute.type for attribute in call.attribute}
     types = onnx.AttributeProto
-    assert kinds == {"axis": types.INT, "prefix_count": types.INT, "producer_op": types.STRING}
+    assert kinds == {"axis": types.INT, "prefix_count": types.INT, "producer_op": types.STRING, "alpha": types.FLOAT}
 
 
 # Sub-domains.
