@@ -107,6 +107,7 @@ class Executable:
             self._environment.blocks.give_back(block)
 
     def layout(self, feeds: Mapping[str, Value], requested: tuple[str, ...]) -> Layout:
+        """The plan for feeds of these shapes, with its memory; made if it is not among those kept."""
         specs = {name: _spec(value) for name, value in feeds.items()}
         key = _plan_key(requested, specs)
         with self._lock:

@@ -13,6 +13,9 @@ from ngine_ref.graph import AttributeReference, Function, Graph, Node, ValueInfo
 
 Functions = Mapping[tuple[str, str, str], Function]
 
+MOST_NODES = 1_000_000
+"""A few functions that call each other twice are more nodes than any machine holds; no real model has as many."""
+
 
 def expand(nodes: Sequence[Node], functions: Functions) -> list[Node]:
     """Replace every call by the function's body, until none is left that a kernel does not compute.
@@ -24,7 +27,8 @@ def expand(nodes: Sequence[Node], functions: Functions) -> list[Node]:
     a meaning of its own, and then the body is right.
 
     Raises:
-        ModelError: a function calls itself, or is called with more inputs or outputs than it has.
+        ModelError: a function calls itself, stands for more nodes than fit into memory,
+            or is called with more inputs or outputs than it has.
     """
     if not functions:
         return list(nodes)
@@ -34,6 +38,8 @@ def expand(nodes: Sequence[Node], functions: Functions) -> list[Node]:
     waiting = list(reversed(nodes))
     while waiting:
         node = waiting.pop()
+        if len(expanded) + len(waiting) > MOST_NODES:
+            raise ModelError(f"The functions of the model stand for more than {MOST_NODES} nodes; the last is {node}.")
         function = functions.get((node.domain, node.op_type, node.overload))
         operator = registry.find(node.op_type, node.domain)
         if function is None or (operator is not None and operator.domain == ""):

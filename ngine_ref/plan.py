@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ngine_ref.evaluation import bind, evaluate, kernel_operator
+from ngine_ref.evaluation import bind, evaluate, kernel_operator, output_count
 from ngine_ref.graph import Node
 from ngine_ref.ordering import captured_by
 from ngine_ref.registry import Array, Kernel, TensorSpec
@@ -207,12 +207,13 @@ class _Drafter:
         kernel = self._kernel(node, specs)
         if kernel is not None and _bytes(kernel.outputs) > limit:
             return None
+        if kernel is not None and kernel.view is not None and values[0] is not None and output_count(node) == 1:
+            return [kernel.view(values[0])]  # a weight in another shape is still the same memory
         results = evaluate(node, values)
         arrays = [result for result in results if isinstance(result, np.ndarray)]
         if len(arrays) != sum(map(bool, node.outputs)) or sum(array.nbytes for array in arrays) > limit:
             return None
-        # An implementation may hand out its input; a constant of its own can be frozen without harm.
-        return [np.array(result) if isinstance(result, np.ndarray) else None for result in results]
+        return [result if isinstance(result, np.ndarray) else None for result in results]
 
 
 def _bytes(specs: Sequence[TensorSpec]) -> int:
@@ -236,6 +237,8 @@ def _shape_or_size(node: Node, spec: TensorSpec) -> Array:
 def _constant(attributes: Mapping[str, Any]) -> Array:
     """The content of a `Constant` node in any of its forms."""
     ((form, value),) = attributes.items()
+    if isinstance(value, np.ndarray):
+        return value  # as it stands: it may be a weight, and weights exist once
     dtypes: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
     dtypes |= {"value_int": np.int64, "value_ints": np.int64, "value_string": object, "value_strings": object}
     return np.array(value, dtypes.get(form))

@@ -239,6 +239,20 @@ def test_long_chains_of_functions_need_no_recursion():
     np.testing.assert_array_equal(run(model, x=np.float32([1, -2]))[0], [-1, 2])
 
 
+def test_functions_that_explode_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ngine_ref.functions.MOST_NODES", 1000)
+    bodies = "".join(
+        f"""<domain: "my", opset_import: ["" : 17, "my" : 1]>
+        F{index} (x) => (y) {{ m = my.F{index + 1}(x)
+          y = my.F{index + 1}(m) }}
+        """
+        for index in range(40)
+    )
+    text = "g (float[1] x) => (float[1] y) { y = my.F0(x) }" + bodies
+    with pytest.raises(ModelError, match="stand for more than 1000 nodes"):
+        InferenceSession(parse(text + '<domain: "my", opset_import: ["" : 17]> F40 (x) => (y) { y = Neg(x) }'))
+
+
 def test_an_unknown_operator_is_named():
     model = parse("g (float[1] x) => (float[1] y) { y = my.Unknown(x) }")
     with pytest.raises(UnknownOperatorError, match=r"my::Unknown node 'y' \(opset 1\) has no kernel"):

@@ -283,6 +283,22 @@ def test_large_constants_are_not_kept():
     assert [action.step.node.op_type for action in layout.actions] == ["ConstantOfShape", "Add"]
 
 
+def test_constants_exist_once():
+    """Weights in Constant nodes, handed on by Identity or given another shape, are not copied."""
+    weights = integers(2, 6)
+    model = parse("g (float[3, 4] x) => (float[3, 4] y) { i = Identity(c)\n w = Reshape(i, s)\n y = Add(x, w) }")
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(weights)))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([3, 4]), "s"))
+    layout = layout_of(model, {"x": integers(3, 4)})
+    c, w = (next(value.constant for value in layout.values if value.name == name) for name in ("c", "w"))
+    assert c is not None
+    assert w is not None
+    assert np.shares_memory(c, w)
+    [result] = InferenceSession(model).run(["w"], {"x": integers(3, 4)})
+    assert not np.shares_memory(result, w)
+    np.testing.assert_array_equal(result, weights.reshape(3, 4))
+
+
 def test_nodes_are_sorted():
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(b)\n b = Sign(a)\n a = Neg(x) }")
     np.testing.assert_array_equal(InferenceSession(model).run(None, {"x": np.float32([1, -2])})[0], [0, 1])
