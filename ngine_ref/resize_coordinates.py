@@ -137,7 +137,8 @@ def weighted_taps(
     if exclude_outside:
         weights = np.where((indices < 0) | (indices >= at.length), 0.0, weights)
     if exclude_outside or stretch != 1.0:
-        weights = weights / weights.sum(1, keepdims=True)
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1.0, total)  # no weight at all: far outside, where it is extrapolated
     indices = np.clip(indices, 0, at.length - 1)
     exact = np.array_equal(x, np.arange(at.length, dtype=F32))
     if exact and stretch == 1.0:

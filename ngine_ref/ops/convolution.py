@@ -83,11 +83,7 @@ def bind_convolution(call: Call, bind_epilogue: EpilogueBinder | None = None) ->
         OperatorError: an input is missing, or an element type or attribute value is not allowed.
     """
     convolution = _blocks(call)
-    x, w, bias = operand(call, 0), operand(call, 1), call.spec(2)
-    if bias is not None and bias.shape != w.shape[:1]:
-        raise ShapeError(
-            f"{call.op_type}: the bias has shape {bias.shape}, but weights of shape {w.shape} need {w.shape[:1]}."
-        )
+    x, w = operand(call, 0), operand(call, 1)
     output = TensorSpec(convolution.output_shape, x.dtype)
     epilogue = bind_epilogue(call, output) if bind_epilogue else None
     columns = convolution.columns
@@ -113,6 +109,16 @@ def bind_convolution(call: Call, bind_epilogue: EpilogueBinder | None = None) ->
     return Kernel((output,), compute, scratch_bytes=weights_bytes + lanes * convolution.block_bytes, strided=True)
 
 
+def convolution_output(call: Call) -> TensorSpec:
+    """The output of the convolution itself, whatever follows it.
+
+    Raises:
+        ShapeError: channels, kernel, bias or attributes do not fit each other.
+        OperatorError: an input is missing, or an element type or attribute value is not allowed.
+    """
+    return TensorSpec(_blocks(call).output_shape, operand(call, 0).dtype)
+
+
 def _pack(columns: Columns, w: Array, packed: Array) -> Array:
     columns.pack(w, packed)
     return packed
@@ -123,7 +129,7 @@ def _blocks(call: Call) -> BlockedConvolution:
     own = {name: value for name, value in call.attributes.items() if name in ATTRIBUTES}
     check_signature(Call("Conv", call.inputs[:3], own))
     x, w = operand(call, 0), operand(call, 1)
-    group = int_attribute(call, "group", 1)
+    bias, group = call.spec(2), int_attribute(call, "group", 1)
     if len(x.shape) < 3 or len(w.shape) != len(x.shape):
         raise ShapeError(
             f"{call.op_type} needs X [N, C, spatial...] and W [M, C / group, kernel...], got {x.shape} and {w.shape}."
@@ -131,6 +137,10 @@ def _blocks(call: Call) -> BlockedConvolution:
     if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         raise ShapeError(
             f"{call.op_type}: an input of shape {x.shape} and weights of shape {w.shape} do not fit in {group} groups."
+        )
+    if bias is not None and bias.shape != w.shape[:1]:
+        raise ShapeError(
+            f"{call.op_type}: the bias has shape {bias.shape}, but weights of shape {w.shape} need {w.shape[:1]}."
         )
     kernel = w.shape[2:]
     stated = tuple(call.attributes.get("kernel_shape") or kernel)

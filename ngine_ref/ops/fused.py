@@ -1,55 +1,16 @@
-"""The fused operators of the domain `ai.ngine`: a convolution with its activation, MulAdd, ConcatFusedTail."""
+"""The fused operators MulAdd and ConcatFusedTail of the domain `ai.ngine`."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from ngine_ref.blocked_convolution import Block, Epilogue
-from ngine_ref.blocks import blocks
-from ngine_ref.broadcasting import broadcast_shape, in_place_slots
 from ngine_ref.errors import OperatorError, ShapeError
-from ngine_ref.ops.activations import leaky_relu_into, prelu_into
-from ngine_ref.ops.convolution import PRODUCERS, convolution_epilogue
+from ngine_ref.ops.convolution import PRODUCERS
+from ngine_ref.ops.multiply_then import multiply_then_kernel
 from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.scratch import bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, float_attribute, int_attribute, operand, present
+from ngine_ref.signature import Inputs, Outputs, int_attribute, operand, present
 
 _TAIL_ATTRIBUTES = ("axis", "prefix_count", "producer_op")
-
-
-@convolution_epilogue("ConvLeakyRelu")
-def bind_conv_leaky_relu(call: Call, output: TensorSpec) -> Epilogue:
-    """ConvLeakyRelu: `LeakyRelu(Conv(x, w, bias))`; attributes are Conv's and `alpha` (default 0.01)."""
-    alpha = float_attribute(call, "alpha", 0.01)
-    return lambda block: leaky_relu_into(block.values, alpha, block.values)
-
-
-@convolution_epilogue("ConvPRelu")
-def bind_conv_prelu(call: Call, output: TensorSpec) -> Epilogue:
-    """ConvPRelu: `PRelu(Conv(x, w, bias), slope)`; inputs are `x, w, bias or "", slope`, attributes are Conv's.
-
-    The slope has one element, or one a channel as ONNX aligns it: `[C, 1, 1]` or `[1, C, 1, 1]` for images.
-
-    Raises:
-        ShapeError: the slope has another shape (a plain `[C]` would be one a column).
-    """
-    slope = operand(call, 3)
-    if slope.dtype != output.dtype:
-        raise OperatorError(f"ConvPRelu: the slope is {slope.dtype}, but the convolution is {output.dtype}.")
-    per_channel = (output.shape[1], *(1 for _ in output.shape[2:]))
-    single = math.prod(slope.shape) == 1 and len(slope.shape) <= len(output.shape)
-    if not single and slope.shape not in (per_channel, (1, *per_channel)):
-        raise ShapeError(
-            f"ConvPRelu needs a slope of one element, {per_channel} or {(1, *per_channel)} for an output of shape "
-            f"{output.shape}, got {slope.shape}."
-        )
-
-    def epilogue(block: Block) -> None:
-        prelu_into(block.values, block.part(3), block.values)
-
-    return epilogue
 
 
 @operator("MulAdd", domain=FUSED_DOMAIN)
@@ -60,30 +21,9 @@ def bind_mul_add(call: Call) -> Kernel:
 
     Raises:
         ShapeError: the shapes do not broadcast.
+        OperatorError: the inputs are no numbers of one element type.
     """
-    a, b, c = operand(call, 0), operand(call, 1), operand(call, 2)
-    if not a.dtype == b.dtype == c.dtype or a.dtype.kind in "bOUS":
-        raise OperatorError(f"MulAdd needs numbers of one element type, got {a.dtype}, {b.dtype} and {c.dtype}.")
-    product_shape = broadcast_shape("MulAdd", a.shape, b.shape)
-    output = TensorSpec(broadcast_shape("MulAdd", product_shape, c.shape), a.dtype)
-    # A product that c makes larger is computed once, at its own size; c's own buffer is read after the first write.
-    request = (product_shape, a.dtype) if product_shape != output.shape else ((0,), a.dtype)
-    in_place = tuple(slot for slot in in_place_slots(call, output) if slot < 2)
-
-    @np.errstate(all="ignore")
-    def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
-        a, b, c = present(inputs, 0), present(inputs, 1), present(inputs, 2)
-        out = outputs[0]
-        if product_shape != out.shape:
-            (product,) = carve(workspace.scratch, request)
-            np.multiply(a, b, out=product)
-            np.add(product, c, out=out)
-            return
-        for target, left, right, addend in blocks(out, a, b, c):
-            np.multiply(left, right, out=target)
-            np.add(target, addend, out=target)
-
-    return Kernel((output,), compute, scratch_bytes=bytes_needed(request), in_place=in_place, strided=True)
+    return multiply_then_kernel(call, np.add)
 
 
 @operator("ConcatFusedTail", domain=FUSED_DOMAIN)
