@@ -48,9 +48,9 @@ def certify(
         UsageError: `functions` has two bodies for one call.
     """
     # Weights keep their names, so comparing those of one name proves nearly every rewrite; only where it does not,
-    # the contents of all are read.
+    # the contents of all are read, and types and shapes inferred.
     body_of = functions if callable(functions) else body_by_name(functions) if functions else None
-    certificate = _compare(ValueNumbering(by_content=False), original, rewritten, body_of)
+    certificate = _compare(ValueNumbering(by_content=False, by_type=False), original, rewritten, body_of)
     return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, body_of)
 
 

@@ -52,10 +52,14 @@ class Kind(IntEnum):
     """It is its input's."""
     CONSTANT = 5
     """From the content."""
-    DROPOUT = 6
-    """Like OPAQUE while it trains, else like PLAIN."""
-    OPAQUE = 7
+    OPAQUE = 6
     """From the operation, its inputs and its outputs' names: random, or of unknown meaning, so equal to no other."""
+    DROPOUT = 7
+    """Like OPAQUE while it trains, else its first output is its input."""
+    TRANSPOSE = 8
+    """Like PLAIN, but several in a row are one, and one that moves nothing is its input."""
+    NO_OPERATION = 9
+    """Like PLAIN, but where nothing can change it is its input: Cast, Reshape, Pad."""
 
 
 def is_fused_domain(domain: str) -> bool:
@@ -231,11 +235,15 @@ def _kind(op_type: str, since: int, attributes: Attributes) -> Kind:
             return Kind.IDENTITY
         case "Constant":
             return Kind.CONSTANT
-        case "Dropout" if since >= 12:
+        case "Dropout" if since >= 7:
             return Kind.DROPOUT
-        case "Dropout" if since < 7:
+        case "Dropout":
             kind, tests = attributes.get("is_test", (AttributeProto.INT, 0))
-            return Kind.PLAIN if kind == AttributeProto.INT and tests else Kind.OPAQUE
+            return Kind.DROPOUT if kind == AttributeProto.INT and tests else Kind.OPAQUE
+        case "Transpose":
+            return Kind.TRANSPOSE
+        case "Cast" | "Reshape" | "Pad":
+            return Kind.NO_OPERATION
     return Kind.OPAQUE if op_type in _RANDOM else Kind.PLAIN
 
 

@@ -17,10 +17,12 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto
 
 from graphopt.errors import ModelError
+from graphopt.no_operations import NoOperations
 from graphopt.node_reading import BodyOf, Dialect, Function, FunctionName, Library, Record, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
 from graphopt.tensor_identity import Identity, TensorTable, is_false
 from graphopt.value_scope import ABSENT, Scope, Values, declared_rank
+from graphopt.value_types import ValueTypes
 
 Task = Generator["Task", Any, Any]
 
@@ -28,6 +30,8 @@ INLINED_NODES = 2_000_000
 """More nodes than this inside fused calls is no model but a bomb of nested functions."""
 OVERRIDABLE_SINCE = 4
 """The IR version from which an initializer that is listed among the inputs is only a default."""
+_LAST_WITHOUT_ALIAS = int(Kind.OPAQUE)
+"""Kinds after this one may make an alias of their first input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,17 @@ class ValueNumbering:
 
     Args:
         by_content: compare large weights of different names too, which takes longer (see `TensorTable`).
+        by_type: see which Casts and Reshapes change nothing, for which types and shapes are inferred.
     """
 
-    def __init__(self, by_content: bool = True) -> None:
+    def __init__(self, by_content: bool = True, by_type: bool = True) -> None:
         self.expressions: list[Identity] = []
         """The expression of each number: a leaf begins with a string, any other with an operation's number."""
         self.tensors = TensorTable(by_content)
         self.table = OperationTable(self.tensors)
         self._numbers: dict[Identity, int] = {}
+        self._no_operations = NoOperations(self.expressions, self.table, self._intern)
+        self._by_type = by_type
         self._ranks: list[int | None] = []
         self._axes: dict[Identity, Operation] = {}
         self._shorter: dict[int, Operation] = {}
@@ -83,7 +90,8 @@ class ValueNumbering:
         library = Library(model.functions, body_of, self.table, inlined)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
-        scope = Scope(Values(self._unmade), dialect, graph)
+        types = ValueTypes(model) if self._by_type else None
+        scope = Scope(Values(self._unmade), dialect, graph, types=types)
         values = scope.values
         self._number_initializers(scope, graph)
         inputs = []
@@ -150,6 +158,8 @@ class ValueNumbering:
             else:
                 number = self._number_node(scope, record, operands)
                 results = [number] if len(outputs) == 1 else self._results(number, outputs)
+                if record[0].kind > _LAST_WITHOUT_ALIAS and operands and results:
+                    results[0] = self._source(scope, record, number, operands)
             for name, number in zip(outputs, results, strict=False):
                 if name:
                     if name in values:
@@ -183,6 +193,12 @@ class ValueNumbering:
         slot = operation.rank_input
         rank = self._ranks[operands[slot]] if -1 < slot < len(operands) else None
         return self._intern((operation.number, *operands), rank)
+
+    def _source(self, scope: Scope, record: Record, number: int, operands: list[int]) -> int:
+        """The number of the first output of a node that may change nothing."""
+        if record[0].kind is Kind.DROPOUT:
+            return number if self._trains(operands) else operands[0]
+        return self._no_operations.source(scope, record, number, operands)
 
     def _names(self, scope: Scope, record: Record) -> Identity:
         """What makes an expression equal to no other of its graph: the whole names of what it makes."""
@@ -266,7 +282,9 @@ class ValueNumbering:
     def _number_body(self, outer: Scope, graph: GraphProto) -> Task:
         """The number of a subgraph, and whether anything in it goes by name."""
         level = outer.level + 1
-        scope = Scope(Values(self._unmade, outer.values), outer.dialect, graph, outer.bindings, level)
+        scope = Scope(
+            Values(self._unmade, outer.values), outer.dialect, graph, outer.bindings, level, types=outer.types
+        )
         self._number_initializers(scope, graph)
         values = scope.values
         defaults = []

@@ -9,6 +9,7 @@ from onnx import FunctionProto, GraphProto, ValueInfoProto
 
 from graphopt.node_reading import Dialect
 from graphopt.operation_identity import Attributes
+from graphopt.value_types import ValueTypes
 
 ABSENT = 0
 """The number of an optional input that is not there."""
@@ -47,6 +48,8 @@ class Scope:
     """Of an inlined call: the scope of the call; the call's values go by the names they have there."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Of an inlined call: the names of its outputs there, by their names here."""
+    types: ValueTypes | None = None
+    """What is known of the values' types; None inside functions."""
     impure: bool = False
     """Whether anything inside is numbered by name."""
     _ranks: dict[str, int | None] | None = None

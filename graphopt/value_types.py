@@ -1,4 +1,4 @@
-"""Element types and static shapes of a model's values, as onnx's own inference finds them; asked for, they are inferred.
+"""Element types and static shapes of a model's values, as onnx's own inference finds them when one is asked for.
 
 What a model declares of its inner values is not believed: it may be wrong, and who cleans or proves relies on it. The
 declared types of the graph's inputs are what a caller must feed, so they hold.
