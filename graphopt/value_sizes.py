@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
-DEFAULTS_SINCE_IR = 4
-"""From this IR version on, an initializer listed among the graph's inputs is a default that a caller may override."""
+from graphopt.scope import DEFAULTS_SINCE_IR
+
 SMALL = 256
 """Elements up to which an initializer is kept: it may decide a shape."""
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from onnx import AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto
 
+from graphopt.scope import Dims
 from graphopt.value_sizes import inferred_shapes, shape_skeleton
-
-Dims = tuple[int | None, ...]
 
 
 class TensorType(NamedTuple):
