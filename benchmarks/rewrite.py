@@ -13,14 +13,15 @@ import argparse
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from graphs import GRAPHS
 from rich.console import Console
@@ -29,6 +30,7 @@ from tools import TOOLS
 
 HERE = Path(__file__).resolve().parent
 OURS = "graphopt"
+OVER_LIMIT = "over the limit"
 COMMAND_LINE_GRAPHS = ("rrdbnet-1k", "external-12g")
 QUICK_GRAPHS = ("rrdbnet-1k", "rrdbnet-9k", "yolo", "transformer", "external-12g")
 
@@ -40,54 +42,46 @@ class Result:
     graph: str
     tool: str
     command_line: bool
-    seconds: list[float] = field(default_factory=list)
-    peak_megabytes: float = 0.0
-    nodes: int = 0
+    nodes: int
     nodes_after: int | None = None
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    """Processor time, of all threads; on a busy machine it is the steadier of the two."""
+    peak_megabytes: float = 0.0
     failure: str | None = None
 
-    @property
-    def median(self) -> float | None:
+    def median(self, *, cpu: bool) -> float | None:
         """Seconds; None where the tool failed."""
-        return statistics.median(self.seconds) if self.seconds and not self.failure else None
+        measured = self.cpu_seconds if cpu else self.seconds
+        return statistics.median(measured) if measured and not self.failure else None
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment, without what some machines set for the sake of old OpenBLAS builds."""
+class Failed(Exception):
+    """A measured process did not end well."""
+
+
+def _run(command: list[str], limit: float) -> dict[str, Any]:
+    """Run a command in a process of its own; see one_command.py for what comes back."""
+    # Some machines set these for the sake of old OpenBLAS builds, and they slow a current NumPy.
     dropped = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-    return {key: value for key, value in os.environ.items() if key not in dropped}
+    environment = {key: value for key, value in os.environ.items() if key not in dropped}
+    between = [sys.executable, str(HERE / "one_command.py"), str(limit)]
+    done = subprocess.run([*between, *command], check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    measured: dict[str, Any] = json.loads(done.stdout)
+    if measured["timeout"]:
+        raise Failed(OVER_LIMIT)
+    if measured["status"]:
+        raise Failed(measured["errors"].strip() or f"exit status {measured['status']}")
+    return measured
 
 
-def _run(command: list[str], limit: float) -> tuple[float, float, str]:
-    """Run a command to its end: seconds, peak memory in MB, and what it printed. Raises what subprocess raises."""
-    # A small process of its own stands between, whose only child is measured: its peak is then the child's.
-    program = (
-        "import json, resource, subprocess, sys, time; start = time.perf_counter(); "
-        "done = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, "
-        "timeout=float(sys.argv[1])); "
-        "json.dump([time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, "
-        "done.returncode, done.stdout, done.stderr[-2000:]], sys.stdout)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(limit), *command], capture_output=True, text=True, env=_environment()
-    )
-    if done.returncode:
-        reason = "timeout" if "TimeoutExpired" in done.stderr else done.stderr
-        raise RuntimeError(reason)
-    seconds, peak, status, output, errors = json.loads(done.stdout)
-    if status:
-        raise RuntimeError(errors.strip() or f"exit status {status}")
-    unit = 1 if sys.platform == "darwin" else 1024
-    return seconds, peak * unit / 1e6, output
-
-
-def measure_once(tool: str, path: Path) -> None:
-    """Optimise in this process and print the seconds and the nodes left; the child of `measure`."""
+def measure_in_process(tool: str, path: Path) -> None:
+    """Optimise in this process and print what that took; the child of `_measure`."""
     step = TOOLS[tool].prepare(path)
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     nodes = step()
-    seconds = time.perf_counter() - start
-    print(json.dumps([seconds, nodes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "nodes_after": nodes or None}))
 
 
 def _measure(result: Result, path: Path, limit: float) -> None:
@@ -97,17 +91,18 @@ def _measure(result: Result, path: Path, limit: float) -> None:
         if result.command_line:
             command = TOOLS[result.tool].command
             assert command is not None
-            seconds, peak, _ = _run(command(str(path), str(path.with_name(f"{result.tool}.out.onnx"))), limit)
+            measured = _run(command(str(path), str(path.with_name(f"{result.tool}.out.onnx"))), limit)
         else:
             # The limit is for the optimising; imports and loading get some seconds on top.
-            _, peak, output = _run([sys.executable, __file__, "--child", result.tool, str(path)], limit + 20)
-            seconds, nodes, _ = json.loads(output.splitlines()[-1])
-            result.nodes_after = nodes or None
-    except RuntimeError as error:
-        result.failure = f"over {limit:g} s" if str(error) == "timeout" else str(error)
+            measured = _run([sys.executable, __file__, "--child", result.tool, str(path)], limit + 20)
+            measured |= json.loads(measured["output"].splitlines()[-1])
+    except Failed as error:
+        result.failure = str(error)
         return
-    result.seconds.append(seconds)
-    result.peak_megabytes = max(result.peak_megabytes, peak)
+    result.seconds.append(measured["seconds"])
+    result.cpu_seconds.append(measured["cpu_seconds"])
+    result.peak_megabytes = max(result.peak_megabytes, measured["peak_megabytes"])
+    result.nodes_after = measured.get("nodes_after")
 
 
 def benchmark(names: list[str], tools: list[str], repeats: int, limit: float, console: Console) -> list[Result]:
@@ -117,7 +112,7 @@ def benchmark(names: list[str], tools: list[str], repeats: int, limit: float, co
         for name in names:
             path = Path(folder) / name / "model.onnx"
             path.parent.mkdir()
-            nodes = int(_run([sys.executable, str(HERE / "graphs.py"), name, str(path)], limit=600)[2])
+            nodes = int(_run([sys.executable, str(HERE / "graphs.py"), name, str(path)], limit=600)["output"])
             chosen = [tool for tool in tools if tool == OURS or GRAPHS[name].peers]
             group = [Result(name, tool, command_line=False, nodes=nodes) for tool in chosen]
             if name in COMMAND_LINE_GRAPHS:
@@ -131,44 +126,47 @@ def benchmark(names: list[str], tools: list[str], repeats: int, limit: float, co
     return results
 
 
-def _ratio(ours: Result, theirs: Result | None, limit: float) -> str:
-    if theirs is None or ours.median is None:
+def _ratio(ours: Result, theirs: Result | None, limit: float, *, cpu: bool) -> str:
+    our_time = ours.median(cpu=cpu)
+    if theirs is None or our_time is None:
         return ""
-    if theirs.median is not None:
-        return f"{ours.median / theirs.median:.3f}"
-    return f"< {ours.median / limit:.3f}" if theirs.failure and theirs.failure.startswith("over") else "failed"
+    if (their_time := theirs.median(cpu=cpu)) is not None:
+        return f"{our_time / their_time:.3f}"
+    return f"< {our_time / limit:.3f}" if theirs.failure == OVER_LIMIT else "failed"
 
 
-def table(results: list[Result], limit: float) -> Table:
+def table(results: list[Result], limit: float, *, cpu: bool) -> Table:
     """Our medians and peaks, and our part of each peer's time."""
     found = {(result.graph, result.command_line, result.tool): result for result in results}
     peers = list(dict.fromkeys(result.tool for result in results if result.tool != OURS))
-    shown = Table(title="graphopt fuse beside its peers: our time as a part of theirs")
+    kind = "processor time" if cpu else "time"
+    shown = Table(title=f"graphopt fuse beside its peers: our {kind} as a part of theirs")
     shown.add_column("graph")
     for heading in ("seconds", "peak MB", "nodes", "after", *(f"of {peer}" for peer in peers)):
         shown.add_column(heading, justify="right")
     for (name, command_line, tool), ours in found.items():
         if tool != OURS:
             continue
+        our_time = ours.median(cpu=cpu)
         shown.add_row(
             GRAPHS[name].title + (", command line" if command_line else ""),
-            "failed" if ours.median is None else f"{ours.median:.3f}",
+            "failed" if our_time is None else f"{our_time:.3f}",
             f"{ours.peak_megabytes:.0f}",
             f"{ours.nodes:,}",
             f"{ours.nodes_after:,}" if ours.nodes_after else "",
-            *(_ratio(ours, found.get((name, command_line, peer)), limit) for peer in peers),
+            *(_ratio(ours, found.get((name, command_line, peer)), limit, cpu=cpu) for peer in peers),
         )
     return shown
 
 
-def growth(results: list[Result]) -> str:
-    """How our time grew where the nodes grew ten times and more."""
-    ours = {r.graph: r.median for r in results if r.tool == OURS and not r.command_line}
-    steps = [("rrdbnet-9k", "rrdbnet-94k", 94012 / 9412), ("rrdbnet-94k", "rrdbnet-300k", 300013 / 94012)]
+def growth(results: list[Result], *, cpu: bool) -> str:
+    """How our time grew where the same shape grew."""
+    ours = [r for r in results if r.tool == OURS and not r.command_line and r.graph.startswith("rrdbnet")]
+    measured = [(r, seconds) for r in ours if (seconds := r.median(cpu=cpu)) is not None]
     return "".join(
-        f"{small} to {large}: {large_time / small_time:.1f} times the time for {factor:.1f} times the nodes.\n"
-        for small, large, factor in steps
-        if (small_time := ours.get(small)) and (large_time := ours.get(large))
+        f"{small.nodes:,} to {large.nodes:,} nodes: {large_time / small_time:.1f} times the time for "
+        f"{large.nodes / small.nodes:.1f} times the nodes.\n"
+        for (small, small_time), (large, large_time) in pairwise(measured)
     )
 
 
@@ -179,6 +177,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tool", action="append", choices=TOOLS, help="only this tool beside ours (repeatable)")
     parser.add_argument("--repeats", type=int, default=3, help="turns; the median counts")
     parser.add_argument("--limit", type=float, default=150, help="seconds after which a tool is stopped")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time in the table, for busy machines")
     parser.add_argument("--json", type=Path, help="write all measurements to this file")
     parser.add_argument("--child", nargs=2, metavar=("TOOL", "FILE"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -187,7 +186,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = _arguments()
     if arguments.child:
-        measure_once(arguments.child[0], Path(arguments.child[1]))
+        measure_in_process(arguments.child[0], Path(arguments.child[1]))
         return
     console = Console()
     repeats, limit = (1, 30.0) if arguments.quick else (arguments.repeats, arguments.limit)
@@ -197,14 +196,14 @@ def main() -> None:
     for name in set(tools) - set(installed):
         console.print(f"{name} is not installed and left out.")
     results = benchmark(names, installed, repeats, limit, console)
-    console.print(table(results, limit))
-    console.print(growth(results), end="")
+    console.print(table(results, limit, cpu=arguments.cpu_time))
+    console.print(growth(results, cpu=arguments.cpu_time), end="")
     for result in results:
-        if result.failure and not result.failure.startswith("over"):
+        if result.failure and result.failure != OVER_LIMIT:
             console.print(f"{result.tool} failed on {result.graph}: {result.failure.splitlines()[-1]}", markup=False)
     if arguments.json:
         machine = {"platform": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()}
-        rows = [{**asdict(result), "median": result.median} for result in results]
+        rows = [{**asdict(result), "median": result.median(cpu=False)} for result in results]
         arguments.json.write_text(json.dumps({"schema": 1, "machine": machine, "results": rows}, indent=1))
 
 
