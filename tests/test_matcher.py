@@ -68,6 +68,16 @@ def test_of_two_products_that_others_read_too_none_is_fused():
     ]
 
 
+def test_the_refusal_is_that_of_the_operands_that_got_furthest(rule: RuleMaker):
+    """Of `m` the first condition fails, of `n` the second: that is the one to tell."""
+    body = "m = Mul (a, b)  = require.sole_reader (m)  = require.channel_slope (b, c)  y = Add (m, c)"
+    rules = rule(body, "Op (a, b, c) => (y)")
+    outputs = "float[n,4,h,w] y, float[n,4,h,w] m"
+    source = model("m = Mul (p, q)  n = Mul (q, r)  y = Add (m, n)", inputs=THREE, outputs=outputs)
+    reason = "the shape of slope 'r' is not known before the model runs"
+    assert refusals(source, "Op", rules=rules) == [(2, "channel slope", reason, "r")]
+
+
 def test_a_square_plus_itself():
     assert_fuses(model("m = Mul (x, x)  y = Add (x, m)"), "y = ai.ngine.MulAdd (x, x, x)")
 
