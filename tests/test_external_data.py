@@ -68,6 +68,7 @@ WRONG = {
     "parent, Windows": ({"location": "a\\..\\..\\w.bin"}, "outside the model's folder"),
     "absolute": ({"location": "/etc/passwd"}, "outside the model's folder"),
     "drive": ({"location": "C:\\w.bin"}, "outside the model's folder"),
+    "drive, relative": ({"location": "C:w.bin"}, "outside the model's folder"),
     "share": ({"location": "\\\\host\\share\\w.bin"}, "outside the model's folder"),
     "Windows separators": ({"location": "sub\\w.bin"}, "separates folders by '/'"),
     "missing": ({"location": "v.bin"}, "'v.bin' cannot be found"),
@@ -324,6 +325,13 @@ def test_packing_respects_the_threshold_and_typed_fields(tmp_path: Path) -> None
     assert [tensor.name for tensor in packed.graph.initializer if tensor.external_data] == ["four"]
 
 
+def test_packing_leaves_constants_in_attributes_where_they_are(tmp_path: Path) -> None:
+    model = with_initializers()
+    model.graph.node.append(helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(VALUES)))
+    save(model, tmp_path / "m.onnx", save_as_external_data=True)
+    assert onnx.load(tmp_path / "m.onnx", load_external_data=False) == model
+
+
 def test_packing_never_overwrites_another_models_data(source: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "out.onnx.data").write_bytes(b"theirs")
     with pytest.raises(SaveError, match="belongs to another model"):
@@ -362,12 +370,12 @@ def test_a_model_in_memory_expects_its_data_beside_the_output(tmp_path: Path) ->
 
 
 def sparse_model(folder: Path, gibibytes: int) -> Path:
-    """A model with one tensor a gibibyte in a file that is one hole, but for its last bytes."""
+    """A model with one tensor a gibibyte in a file that is one hole, but for four bytes a mebibyte before its end."""
     folder.mkdir()
     with (folder / "w.bin").open("wb") as file:
         file.truncate(gibibytes << 30)
-        file.seek(-4, os.SEEK_END)
-        file.write(b"last")
+        file.seek(-1 << 20, os.SEEK_END)
+        file.write(b"data")
     tensors = [external(f"w{i}", [1 << 28], location="w.bin", offset=i << 30) for i in range(gibibytes)]
     path = folder / "m.onnx"
     path.write_bytes(with_initializers(*tensors).SerializeToString())
@@ -382,13 +390,21 @@ def test_holes_stay_holes(tmp_path: Path, pack: bool) -> None:
         pytest.skip("this file system has no sparse files")
     (tmp_path / "other").mkdir()
     loaded = load(path)
-    save(loaded.model, tmp_path / "other" / "m.onnx", source=loaded, save_as_external_data=pack)
+    steps: list[tuple[int, int]] = []
+    save(
+        loaded.model,
+        tmp_path / "other" / "m.onnx",
+        source=loaded,
+        save_as_external_data=pack,
+        on_progress=lambda done, total: steps.append((done, total)),
+    )
+    assert steps[-1] == (2 << 30, 2 << 30)
     copied = tmp_path / "other" / ("m.onnx.data" if pack else "w.bin")
     assert copied.stat().st_size == 2 << 30
     assert copied.stat().st_blocks * 512 < 32 << 20
     with copied.open("rb") as file:
-        file.seek(-8, os.SEEK_END)
-        assert file.read() == b"\0\0\0\0last"
+        file.seek((-1 << 20) - 4, os.SEEK_END)
+        assert file.read(12) == b"\0\0\0\0data\0\0\0\0"
 
 
 @pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="needs sparse files, or 12 GiB would be written")

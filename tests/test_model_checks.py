@@ -141,14 +141,17 @@ def test_function_bodies_are_closed() -> None:
 
 
 def test_graphs_come_in_the_order_of_the_file_functions_last() -> None:
-    model = nested_ifs(1, "x")
+    model = parse("""main (bool c, float[1] x) => (float[1] y, float[1] z) {
+        y = If (c) <then_branch = first () => (float[1] a) {
+            a = If (c) <then_branch = inner () => (float[1] b) { b = Neg(x) },
+                        else_branch = last () => (float[1] d) { d = Neg(x) }>
+        }, else_branch = second () => (float[1] e) { e = Abs(x) }>
+        z = If (c) <then_branch = third () => (float[1] f) { f = Neg(x) },
+                    else_branch = fourth () => (float[1] g) { g = Abs(x) }>
+    }""")
     model.functions.add(name="F", domain="my").node.add(op_type="Relu")
-    assert [type(graph).__name__ for graph in iterate_graphs(model)] == [
-        "GraphProto",
-        "GraphProto",
-        "GraphProto",
-        "FunctionProto",
-    ]
+    names = [graph.name for graph in iterate_graphs(model)]
+    assert names == ["main", "first", "inner", "last", "second", "third", "fourth", "F"]
 
 
 HEADERS: dict[str, tuple[Callable[[ModelProto], object], str]] = {
