@@ -68,7 +68,13 @@ class _Writer:
         if id(scope) not in self._changed:
             target.CopyFrom(source)
             return
-        _copy_fields(source, target, without=("node", "value_info", "quantization_annotation"))
+        _copy_fields(source, target, without=("node", "input", "initializer", "value_info", "quantization_annotation"))
+        target.input.extend(value for value in source.input if value.name not in scope.dropped)
+        target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in scope.dropped)
+        for name, tensor in scope.added.items():
+            added = target.initializer.add()
+            added.CopyFrom(tensor)
+            added.name = name
         target.node.extend(self._node(node) for node in scope.nodes)
         gone = _gone(source, scope)
         target.value_info.extend(info for info in source.value_info if info.name not in gone)
@@ -92,12 +98,14 @@ class _Writer:
         if isinstance(node, FusedNode) and not node.is_written:
             return self._call(node)
         changed_bodies = any(id(body) in self._changed for body in node.bodies)
-        if not changed_bodies and node.original_inputs is None:
+        if not changed_bodies and not node.is_changed:
             return node.proto
         proto = NodeProto()
         proto.CopyFrom(node.proto)
-        if node.original_inputs is not None:
+        if node.is_changed:
             proto.input[:] = node.inputs
+            proto.output[:] = node.outputs
+        if node.original_inputs is not None:
             set_metadata(proto, ORIGINAL_INPUTS, json.dumps(node.original_inputs))
         if changed_bodies:
             self._write_bodies(proto, node)
@@ -145,8 +153,8 @@ def _copy_fields(source: ModelProto | GraphProto | FunctionProto, target: object
 
 
 def _gone(source: GraphProto | FunctionProto, scope: Scope) -> set[str]:
-    """The values that a node of the source made and no node of the scope makes any more."""
-    before = {name for node in source.node for name in node.output}
+    """The values that the source made and the scope makes no more."""
+    before = {name for node in source.node for name in node.output} - scope.added.keys() | scope.dropped
     return before.difference(name for node in scope.nodes for name in node.outputs)
 
 

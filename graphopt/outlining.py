@@ -58,6 +58,7 @@ class FusedNode(Node):
         self.outputs = outputs
         self.bodies = ()
         self.original_inputs = None
+        self.is_changed = False
         self._attributes = attributes
         self.body = body
         self.replaced = replaced

@@ -84,7 +84,6 @@ def _longer_concats(
 
 
 def _with_inputs(node: Node, inputs: tuple[str, ...]) -> Node:
-    changed = Node(node.proto, node.domain)
-    changed.inputs = inputs
+    changed = node.with_names(inputs, node.outputs)
     changed.original_inputs = node.original_inputs or node.inputs
     return changed

@@ -6,9 +6,11 @@ which are inputs, which are constants and which come from the scope around it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from typing import Self
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
 
@@ -34,7 +36,8 @@ class Node:
     """
 
     __slots__ = (
-        "_attributes", "bodies", "domain", "inputs", "name", "op_type", "original_inputs", "outputs", "proto",
+        "_attributes", "bodies", "domain", "inputs", "is_changed", "name", "op_type", "original_inputs", "outputs",
+        "proto",
     )  # fmt: skip
 
     def __init__(self, proto: NodeProto, domain: str) -> None:
@@ -44,10 +47,18 @@ class Node:
         self.name: str = proto.name
         self.inputs: tuple[str, ...] = tuple(proto.input)
         self.original_inputs: tuple[str, ...] | None = None
-        """What the model had, where a rewrite changed the inputs."""
+        """What the model had, where a rewrite that `unfuse` takes back changed the inputs."""
+        self.is_changed = False
+        """Whether `inputs` or `outputs` are no longer those of `proto`."""
         self.outputs: tuple[str, ...] = tuple(proto.output)
         self.bodies: tuple[Scope, ...] = ()
         self._attributes: dict[str, AttributeProto] | None = None
+
+    def with_names(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Self:
+        """The same node, reading and making values of other names."""
+        changed = copy(self)
+        changed.inputs, changed.outputs, changed.is_changed = inputs, outputs, True
+        return changed
 
     @property
     def attributes(self) -> Mapping[str, AttributeProto]:
@@ -85,6 +96,10 @@ class Scope:
     outputs: tuple[str, ...] = ()
     initializers: dict[str, TensorProto] = field(default_factory=dict)
     """Initializers that are constants: an overridable one (IR 4 and up, listed among the inputs) is an input."""
+    added: dict[str, TensorProto] = field(default_factory=dict)
+    """Initializers that a rewrite made; they are among `initializers` too."""
+    dropped: set[str] = field(default_factory=set)
+    """Initializers that a rewrite took away."""
     defined: set[str] = field(default_factory=set)
     """Every name this scope gives a meaning to."""
     captures: tuple[str, ...] = ()
@@ -229,7 +244,7 @@ def read_scopes(model: ModelProto, *, fused_domains: Collection[str] = ()) -> li
         scope = pending.pop()
         scopes.append(scope)
         pending += _read(scope, model.ir_version < DEFAULTS_SINCE_IR, fused_domains)[::-1]
-    _note_captures(scopes)
+    note_captures(scopes)
     scopes[0].training_reads = tuple(_training_reads(model, scopes[0]))
     return scopes
 
@@ -243,11 +258,14 @@ def _training_reads(model: ModelProto, main: Scope) -> Iterator[str]:
             while pending:
                 scopes.append(pending.pop())
                 pending += _read(scopes[-1], initializers_are_constant=False, fused_domains=())
-            _note_captures(scopes)
+            note_captures(scopes)
             yield from scopes[0].captures
+        for binding in (*step.initialization_binding, *step.update_binding):
+            yield binding.key  # an initializer that the step sets
 
 
-def _note_captures(scopes: list[Scope]) -> None:
+def note_captures(scopes: Sequence[Scope]) -> None:
+    """Find out what each scope captures; outer scopes come before inner ones."""
     for scope in reversed(scopes):  # inner scopes come after outer ones
         scope.captures = tuple(_captured(scope))
 
