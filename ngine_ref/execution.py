@@ -20,6 +20,7 @@ from ngine_ref.ordering import captures, needed, topological_order
 from ngine_ref.passes import passes
 from ngine_ref.plan import draft
 from ngine_ref.registry import Array, TensorSpec, Workspace
+from ngine_ref.values import copied, detached, size_of, spec_of
 from ngine_ref.worker_pool import WorkerPool
 
 _PlanKey = tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...] | None, str], ...]]
@@ -59,8 +60,8 @@ class _Frame:
     """A layout's arrays in one block."""
 
     arrays: list[Value]
-    workspaces: list[Array]
-    spares: list[list[Array]]
+    temporary: list[list[Array]]
+    """By step: scratch memory, then outputs that nobody wants."""
 
 
 class Executable:
@@ -96,7 +97,7 @@ class Executable:
             meter: where to count.
             pool: helper threads.
         """
-        feeds = {name: _contiguous(value, meter) for name, value in feeds.items()}
+        feeds = {name: _prepared(value, meter) for name, value in feeds.items()}
         layout = self.layout(feeds, tuple(requested))
         block = self._environment.blocks.take(layout.arena_bytes)
         meter.hold(layout.arena_bytes)
@@ -108,7 +109,7 @@ class Executable:
 
     def layout(self, feeds: Mapping[str, Value], requested: tuple[str, ...]) -> Layout:
         """The plan for feeds of these shapes, with its memory; made if it is not among those kept."""
-        specs = {name: _spec(value) for name, value in feeds.items()}
+        specs = {name: spec_of(value) for name, value in feeds.items()}
         key = _plan_key(requested, specs)
         with self._lock:
             if key in self._plans:
@@ -142,8 +143,8 @@ class Executable:
             for root in action.allocate:
                 arrays[root] = _allocate(layout, root)
                 _derive(layout, root, arrays)
-                meter.hold(_bytes(arrays[root]))
-                held += _bytes(arrays[root])
+                meter.hold(size_of(arrays[root]))
+                held += size_of(arrays[root])
             if action.copies is not None:
                 _join(action, arrays)
             elif action.step.kernel is None:
@@ -152,8 +153,8 @@ class Executable:
                 _compute(action, arrays, frame, index, pool)
             for value in action.release:
                 if layout.values[value].spec is None or value in layout.derived:
-                    held -= _bytes(arrays[value])
-                    meter.drop(_bytes(arrays[value]))
+                    held -= size_of(arrays[value])
+                    meter.drop(size_of(arrays[value]))
                 arrays[value] = None
         results = _results(layout, arrays, meter)
         meter.drop(held)
@@ -188,10 +189,10 @@ class Executable:
         for value, output in zip(step.outputs, outputs, strict=False):
             if value is not None:
                 # What lies in the arena is overwritten by later steps, but this output may live longer.
-                arrays[value] = _detached(output, [*sources, block.memory])
-                total += _bytes(arrays[value])
+                arrays[value] = detached(output, [*sources, block.memory])
+                total += size_of(arrays[value])
         meter.hold(total)
-        meter.moved += total + sum(map(_bytes, inputs))
+        meter.moved += total + sum(map(size_of, inputs))
         return total
 
     def _body(self, body: Graph) -> Executable:
@@ -217,12 +218,8 @@ def _frame(layout: Layout, memory: Array) -> _Frame:
     for root in layout.derived:
         if arrays[root] is not None:
             _derive(layout, root, arrays)
-    workspaces = [memory[action.scratch[0] : sum(action.scratch)] for action in layout.actions]
-    spares = [
-        [array_in(memory, offset, spec) for offset, spec in zip(action.spare_offsets, action.spare, strict=True)]
-        for action in layout.actions
-    ]
-    return _Frame(arrays, workspaces, spares)
+    temporary = [[array_in(memory, offset, spec) for offset, spec in action.temporary] for action in layout.actions]
+    return _Frame(arrays, temporary)
 
 
 def _derive(layout: Layout, root: int, arrays: list[Value]) -> None:
@@ -242,10 +239,11 @@ def _compute(action: Action, arrays: list[Value], frame: _Frame, index: int, poo
     step, kernel = action.step, action.step.kernel
     assert kernel is not None
     inputs = [None if value is None else arrays[value] for value in step.inputs]
-    spares = iter(frame.spares[index])
+    scratch, *unnamed = frame.temporary[index]
+    spares = iter(unnamed)
     slots = [*step.outputs, *(None,) * (len(kernel.outputs) - len(step.outputs))]
     outputs = [next(spares) if value is None else arrays[value] for value in slots]
-    compute(step.node, kernel, inputs, outputs, Workspace(frame.workspaces[index], pool))  # type: ignore[arg-type]
+    compute(step.node, kernel, inputs, outputs, Workspace(scratch, pool))  # type: ignore[arg-type]
 
 
 def _join(action: Action, arrays: list[Value]) -> None:
@@ -258,58 +256,33 @@ def _join(action: Action, arrays: list[Value]) -> None:
 def _results(layout: Layout, arrays: list[Value], meter: Meter) -> list[Value]:
     """The requested values; copies, save for buffers that nobody else has."""
     results: list[Value] = []
-    known = {id(array) for array in arrays}
     handed_out: set[int] = set()
     for value in layout.results:
         result = arrays[value]
         if layout.values[value].spec is None and isinstance(result, np.ndarray):
+            # Feeds and constants are read-only; an array of that kind was not made in this run.
             sole = sum(array is result for array in arrays) == 1 and id(result) not in handed_out
-            owned = result.flags.owndata and result.flags.writeable and sole and id(result) in known
+            owned = sole and result.flags.owndata and result.flags.writeable
         else:
             owned = value in layout.owned_results
         if not owned:
-            result = _copy(result, meter)
+            meter.copied += size_of(result)
+            result = copied(result)
         handed_out.add(id(result))
         results.append(result)
     return results
 
 
-def _copy(value: Value, meter: Meter) -> Value:
-    if isinstance(value, np.ndarray):
-        meter.copied += value.nbytes
-        return np.array(value, order="C")
+def _prepared(value: Value, meter: Meter) -> Value:
+    """A fed value as kernels want it: contiguous, and read-only, so that no mistake can change the caller's array."""
     if isinstance(value, list):
-        return [_copy(item, meter) for item in value]
-    return dict(value) if isinstance(value, dict) else value
-
-
-def _detached(value: Value, sources: Sequence[Value]) -> Value:
-    """The value, with arrays that may share memory with a source copied."""
-    if isinstance(value, list):
-        return [_detached(item, sources) for item in value]
-    if isinstance(value, np.ndarray):
-        for source in sources:
-            if isinstance(source, np.ndarray) and np.may_share_memory(value, source):
-                return np.array(value, order="C")
-    return value
-
-
-def _contiguous(value: Value, meter: Meter) -> Value:
+        return [_prepared(item, meter) for item in value]
     if not isinstance(value, np.ndarray):
         return value
     if not value.flags.c_contiguous:
-        return _copy(value, meter)
-    if value.flags.writeable:  # a kernel that writes into its input by mistake must not change the caller's array
+        meter.copied += value.nbytes
+        return value.copy(order="C")
+    if value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
     return value
-
-
-def _spec(value: Value) -> TensorSpec | None:
-    return TensorSpec(value.shape, value.dtype) if isinstance(value, np.ndarray) else None
-
-
-def _bytes(value: Value) -> int:
-    if isinstance(value, list):
-        return sum(map(_bytes, value))
-    return value.nbytes if isinstance(value, np.ndarray) else 0

@@ -240,6 +240,13 @@ def test_sequences_pass_through():
     assert not any(np.shares_memory(item, X) for item in s)
 
 
+def test_a_tensor_out_of_a_fed_sequence_is_a_copy():
+    model = parse("g (seq(float[N]) s, int64 i) => (float[N] y) { y = SequenceAt(s, i) }")
+    [y] = InferenceSession(model).run(None, {"s": [X, X + 1], "i": np.array(0)})
+    np.testing.assert_array_equal(y, X)
+    assert not np.shares_memory(y, X)
+
+
 def test_sequence_map():
     model = parse(
         """g (seq(float[N]) s, float[1] k) => (seq(float[N]) t) {

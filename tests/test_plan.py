@@ -80,7 +80,7 @@ def test_a_dense_block_is_one_buffer_and_copies_nothing(batch: int):
     buffer = batch * 12 * 6 * 5 * 4
     assert [layout.values[root].name for root, _ in layout.roots] == ["c4"]
     assert layout.copied_bytes == 0
-    scratch = max(action.scratch[1] for action in layout.actions)
+    scratch = max(spec.shape[0] for action in layout.actions for _, spec in action.temporary[:1])
     assert layout.arena_bytes <= buffer + scratch + 2 * 64
 
     session = InferenceSession(model)
