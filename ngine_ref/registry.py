@@ -183,3 +183,8 @@ def get(op_type: str, domain: str | None = None) -> Operator:
             return found
     known = ", ".join(sorted(name for _, name in _OPERATORS))
     raise UnknownOperatorError(f"The engine has no operator {op_type!r}; it has {known}.")
+
+
+def operators() -> list[tuple[str, str]]:
+    """Domain and name of every operator that has a kernel."""
+    return list(_OPERATORS)
