@@ -15,11 +15,13 @@ from graphopt import model_io
 from graphopt.adoption import Adopter
 from graphopt.assembly import assemble
 from graphopt.certificate import certify
+from graphopt.cleanups.driver import clean
+from graphopt.cleanups.names import AFTER_FUSION, known_cleanups
 from graphopt.dataflow import DataflowGraph, sort_nodes
 from graphopt.decision import decide
 from graphopt.eligibility import Order
 from graphopt.errors import CertificateError, UsageError
-from graphopt.ledger import Absorption, CertificateSummary, Fusion, Ledger, Refusal, Report
+from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
 from graphopt.matcher import Match
 from graphopt.model_io import LoadedModel
 from graphopt.outlining import FusedNode, Outliner
@@ -51,6 +53,7 @@ def fuse(
     share_prefix: bool = True,
     order: Order = "sink",
     functions: bool = True,
+    cleanups: Iterable[str] | None = None,
     observer: Observer | None = None,
 ) -> FusionResult:
     """Fuse the operators of a model by rules, and prove that the result computes the same.
@@ -63,27 +66,32 @@ def fuse(
         order: what "immediately before" means to the adjacency condition: the engine's own order, in which a
             convolution sinks to its only reader ("sink"), or that of the file ("file").
         functions: write the body of each fused operator into the model, so that any runtime can run it.
+        cleanups: names of cleanups to run before the rules (see `graphopt.cleanups.names`); None for those that the
+            rules' set chooses.
         observer: called at every decision; it must not change anything.
 
     Raises:
         ModelError: the file cannot be read or is no valid model.
-        RuleError, UsageError: a rule is wrong or does not exist.
+        RuleError, UsageError: a rule is wrong, or a rule or a cleanup does not exist.
         CertificateError: the result is not provably the same; a defect of graphopt or of a rule.
     """
     if order not in ("sink", "file"):
         raise UsageError(f"There is no order {order!r}; choose sink or file.")
     loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
     chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
+    cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
     with _paused_garbage_collection():
         scopes = prepared_scopes(loaded.model, chosen)
         before = _operators(scopes)
         ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
+        ledger.cleaned += clean(loaded.model, scopes, cleaning)
         outliner = Outliner()
         for group in chosen.groups:
             for scope in scopes:
                 if share_prefix and joins_prefixes(group):
                     ledger.shared_prefixes += share_prefixes(scope, group, order)
                 sweep(group, scope, order, ledger, outliner, observer)
+        ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
         result, certificate = _certified(loaded.model, loaded.name, scopes, chosen.digest, functions=functions)
     after = _operators(scopes)
     report = Report(
@@ -95,6 +103,8 @@ def fuse(
         ops_after=_sorted(after),
         counts=ledger.counts,
         shared_prefixes=ledger.shared_prefixes,
+        cleanups=_counts(ledger.cleaned, cleaning),
+        cleaned=tuple(ledger.cleaned),
         fusions=tuple(ledger.fusions),
         refusals=tuple(ledger.refusals),
         absorptions=tuple(ledger.absorptions),
@@ -206,6 +216,11 @@ def _bodies_of_bare_calls(original: ModelProto, scopes: Sequence[Scope]) -> Call
                 )
             bodies[(node.op_type, *node.inputs, "->", *node.outputs)] = node.body.function
     return lambda call: bodies.get((call.op_type, *call.input, "->", *call.output))
+
+
+def _counts(cleaned: Iterable[Cleaned], cleaning: Iterable[str]) -> dict[str, int]:
+    counts = Counter(item.cleanup for item in cleaned)
+    return {name: counts[name] for name in cleaning}
 
 
 def _operators(scopes: Iterable[Scope]) -> Counter[str]:

@@ -51,6 +51,18 @@ class Absorption:
     scope: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A node or an initializer that a cleanup removed."""
+
+    cleanup: str
+    node: str
+    """Its name, or that of its first output."""
+    values: tuple[str, ...]
+    """What it made."""
+    scope: str = ""
+
+
 @dataclass(slots=True)
 class Ledger:
     """Every decision of one run, in the order they were taken."""
@@ -61,6 +73,7 @@ class Ledger:
     refusals: list[Refusal] = field(default_factory=list)
     absorptions: list[Absorption] = field(default_factory=list)
     shared_prefixes: int = 0
+    cleaned: list[Cleaned] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,9 @@ class Report:
     ops_after: Mapping[str, int]
     counts: Mapping[str, int]
     shared_prefixes: int
+    cleanups: Mapping[str, int]
+    """Nodes (and unused initializers) that were removed, by cleanup, for every cleanup that ran."""
+    cleaned: tuple[Cleaned, ...]
     fusions: tuple[Fusion, ...]
     refusals: tuple[Refusal, ...]
     absorptions: tuple[Absorption, ...]

@@ -43,7 +43,7 @@ class NoOperations:
             return decided
         operation = record[0]
         if operation.kind is Kind.TRANSPOSE:
-            found: int | None = self._transposed(operation, operands[0], number)
+            found = self._transposed(operation, operands[0], number)
         elif operation.op_type == "Pad":
             found = operands[0] if self._pads_nothing(operation, operands) else number
         elif scope.types is None:  # inside functions no type is known; elsewhere the same expression may have one

@@ -28,6 +28,8 @@ class RuleSet:
     groups: tuple[tuple[Rule, ...], ...]
     digest: str
     """A SHA-256 of the rules' texts: which rules made a model."""
+    cleanups: tuple[str, ...] = ()
+    """The cleanups that run with them unless somebody says otherwise."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:

@@ -136,6 +136,10 @@ class Scope:
             self._constant_nodes = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         return self._constant_nodes
 
+    def forget(self) -> None:
+        """Let go of what was derived from the nodes: what the bodies in it capture may have changed too."""
+        self.view = self._constant_nodes = None
+
     def declared_dims(self, name: str) -> Dims | None:
         """The shape the model declares for a value, None where it declares none."""
         scope: Scope | None = self
@@ -151,7 +155,7 @@ class Scope:
 
 
 def constant_tensor(node: Node) -> TensorProto | None:
-    """The tensor that a Constant node holds, None for any other node and for forms that are no tensor of numbers."""
+    """The tensor that a Constant node holds, None for any other node and for forms that are no dense tensor."""
     if node.op_type != "Constant" or node.domain != "" or len(node.proto.attribute) != 1:
         return None
     attribute = node.proto.attribute[0]
@@ -166,6 +170,10 @@ def constant_tensor(node: Node) -> TensorProto | None:
     if attribute.name in ("value_int", "value_ints"):
         ints = [attribute.i] if attribute.name == "value_int" else attribute.ints
         return _tensor(TensorProto.INT64, ints, scalar=attribute.name == "value_int")
+    if attribute.name in ("value_string", "value_strings"):
+        texts = [attribute.s] if attribute.name == "value_string" else attribute.strings
+        dims = [] if attribute.name == "value_string" else [len(texts)]
+        return TensorProto(data_type=TensorProto.STRING, dims=dims, string_data=texts)
     return None
 
 

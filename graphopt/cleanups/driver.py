@@ -1,0 +1,51 @@
+"""Runs the chosen cleanups over all scopes of a model until none finds anything more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from onnx import GraphProto, ModelProto
+
+from graphopt.cleanups.sweep import sweep
+from graphopt.cleanups.unused import drop_dead_nodes, drop_unused_initializers
+from graphopt.ledger import Cleaned
+from graphopt.scope import DEFAULTS_SINCE_IR, Scope, note_captures
+from graphopt.value_types import ValueTypes
+
+
+def clean(model: ModelProto, scopes: Sequence[Scope], chosen: Collection[str]) -> list[Cleaned]:
+    """Rewrite the scopes of a model by the chosen cleanups; returns what was removed, in order.
+
+    Args:
+        model: the model that the scopes were read from; it is not changed.
+        scopes: all its scopes, outer ones before inner ones, nodes in topological order.
+        chosen: names of cleanups.
+    """
+    cleaned: list[Cleaned] = []
+    types = ValueTypes(model)
+    adds_initializers = model.ir_version >= DEFAULTS_SINCE_IR  # before, they would have to be inputs too
+    sweeps = set(chosen).difference(("dead", "initializers"))
+    found = bool(chosen)
+    while found:
+        note_captures(scopes)
+        for scope in scopes:
+            scope.forget()
+        done = len(cleaned)
+        for scope in scopes:
+            if sweeps:
+                known = types if isinstance(_root(scope).proto, GraphProto) else None
+                cleaned += sweep(scope, sweeps, known, adds_initializers=adds_initializers)
+        note_captures(scopes)
+        for scope in scopes:
+            if "dead" in chosen:
+                cleaned += drop_dead_nodes(scope)
+            if "initializers" in chosen:
+                cleaned += drop_unused_initializers(scope, model.ir_version)
+        found = len(cleaned) > done
+    return cleaned
+
+
+def _root(scope: Scope) -> Scope:
+    while scope.parent is not None:
+        scope = scope.parent
+    return scope
