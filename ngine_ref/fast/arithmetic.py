@@ -72,11 +72,23 @@ class Registers:
         self._free.append(register)
         return self._view(register)
 
+    def beside(self, other: Float32) -> Float32:
+        """Before any value is made: a register shaped like another one that is not it."""
+        channels = other.shape[-1] // self._grid.lanes
+        index = next((n for n, array in enumerate(self._arrays) if not np.shares_memory(array, other)), None)
+        if index is None:
+            index = len(self._arrays)
+            self._arrays.append(self._arena.zeros(TILE * TILE * self._most))
+        return self._arrays[index][: other.size].reshape(TILE, TILE, channels * self._grid.lanes)
+
     def _take(self) -> int:
         if not self._free:
             self._free.append(len(self._arrays))
             self._arrays.append(self._arena.zeros(TILE * TILE * self._most))
-        return self._free.pop()
+        # Not the latest to be freed, but the first there is: steps that go the same way then use the same registers.
+        register = min(self._free)
+        self._free.remove(register)
+        return register
 
     def _view(self, register: int) -> Float32:
         row = self._channels * self._grid.lanes

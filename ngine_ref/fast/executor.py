@@ -23,15 +23,22 @@ import numpy as np
 
 from ngine_ref.fast.arithmetic import Instruction
 from ngine_ref.fast.blas import one_thread_each
+from ngine_ref.fast.filters import AHEAD, PassingFilters, keep_filters, kept_bytes, pointwise_filters
 from ngine_ref.fast.instances import Instances
-from ngine_ref.fast.instructions import StepBuilder, execute
+from ngine_ref.fast.instructions import execute
 from ngine_ref.fast.layout import FeatureMap, Grid
 from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.program import Program, fold_scales
 from ngine_ref.fast.schedule import Placed, Schedule, schedule
+from ngine_ref.fast.steps import StepBuilder
 from ngine_ref.fast.teamwork import Helpers, Progress, run_team
 from ngine_ref.fast.tiling import PARTS, cut, joined
-from ngine_ref.fast.winograd import PLANES, Float32, transformed_filters
+from ngine_ref.fast.winograd import TILE, Float32
+
+LARGE_FILTERS = 32 << 20
+"""Bytes of filters from which it matters whether they are kept."""
+MANY_TILES = 768
+"""Tiles from which making filters anew costs only a few percent of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,8 @@ class Part:
         self.above: Part | None = None
         self.below: Part | None = None
 
-    def build(self, placed: Placed, filters: Float32) -> PartStep:
-        """The instructions of one step."""
+    def build(self, placed: Placed, filters: Float32, making: Sequence[Instruction]) -> PartStep:
+        """The instructions of one step, which also does its share of `making` filters for a later one."""
         rows = range(self.grid.tile_rows)
         outer: list[int] = []
         if placed.transforms:
@@ -73,7 +80,7 @@ class Part:
         ]
         inner_calls = [call for row in inner for call in self.builder.tile_row(placed, filters, row)]
         outer_calls = [call for row in outer for call in self.builder.tile_row(placed, filters, row)]
-        return PartStep(tuple(inner_calls), (*borders, *outer_calls, *last))
+        return PartStep((*making, *inner_calls), (*borders, *outer_calls, *last))
 
     def _fetch_borders(self, name: str) -> list[Instruction]:
         own = self.maps[name].by_lane()
@@ -88,17 +95,35 @@ class Part:
 
 
 class Instance:
-    """A program made ready for one batch, height and width; for one run at a time."""
+    """A program made ready for one batch, height and width; for one run at a time.
 
-    def __init__(self, plan: Schedule, filters: Sequence[Float32], batch: int, height: int, width: int) -> None:
+    Args:
+        plan: the program's schedule.
+        kept: the filters of every step; None to make them anew in each run.
+    """
+
+    def __init__(self, plan: Schedule, kept: Sequence[Float32] | None, batch: int, height: int, width: int) -> None:
         self.plan = plan
         self.parts = [Part(plan, grid) for grid in cut(batch, height, width, PARTS)]
         for above, below in pairwise(self.parts):
             if joined(above.grid, below.grid):
                 above.below, below.above = below, above
-        self.steps = [
-            [part.build(placed, bank) for placed, bank in zip(plan.steps, filters, strict=True)] for part in self.parts
-        ]
+        steps = [placed.step for placed in plan.steps]
+        passing = PassingFilters(steps, len(self.parts), Arena()) if kept is None else None
+        self.first: list[tuple[Instruction, ...]] = []
+        """What each part does before the first step."""
+        self.steps: list[list[PartStep]] = [[] for _ in self.parts]
+        for number, part in enumerate(self.parts):
+            early = [passing.make(step, number) for step in range(AHEAD)] if passing else []
+            self.first.append(tuple(call for calls in early for call in calls))
+            for index, placed in enumerate(plan.steps):
+                if kept is not None:
+                    filters = kept[index]
+                else:
+                    assert passing is not None, "made above"
+                    filters = pointwise_filters(placed.step) if placed.step.pointwise else passing.bank(index)
+                making = passing.make(index + AHEAD, number) if passing else []
+                self.steps[number].append(part.build(placed, filters, making))
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
         """Fill `outputs` from `inputs`, in the order of the program's names, all [batch, channels, height, width]."""
@@ -108,9 +133,12 @@ class Instance:
         def work(share: list[int]) -> None:
             with np.errstate(all="ignore"):
                 for part in share:
+                    execute(self.first[part])
                     for name, images in zip(program.inputs, inputs, strict=True):
                         self.parts[part].maps[name].pack(images)
                     progress.finish(part)
+                # The filters of the first step were made by all parts.
+                progress.wait(1)
                 for number in range(len(self.plan.steps)):
                     self._step(number, share, progress)
                 for part in share:
@@ -131,36 +159,39 @@ class Instance:
 
 
 class Region:
-    """A program with its weights transformed."""
+    """A program with its weights.
 
-    def __init__(self, program: Program) -> None:
+    Args:
+        program: what to compute.
+        keep_filters: whether to keep the transformed filters; None: unless they are large and the picture is, too.
+    """
+
+    def __init__(self, program: Program, keep_filters: bool | None = None) -> None:
         self.plan = schedule(fold_scales(program))
-        arena = Arena()
-        self.filters = [_bank(placed, arena) for placed in self.plan.steps]
+        self._steps = [placed.step for placed in self.plan.steps]
+        self._keep = keep_filters
 
     def bind(self, batch: int, height: int, width: int) -> BoundRegion:
         """The program for pictures of that size."""
-        return BoundRegion(self, batch, height, width)
+        tiles = batch * -(-height // TILE) * -(-width // TILE)
+        large = kept_bytes(self._steps) > LARGE_FILTERS and tiles >= MANY_TILES
+        keep = not large if self._keep is None else self._keep
+        return BoundRegion(self.plan, keep, batch, height, width)
 
 
 class BoundRegion:
     """A program for one size of picture. Safe to use from several threads."""
 
-    def __init__(self, region: Region, batch: int, height: int, width: int) -> None:
-        self.instances: Instances[Instance] = Instances(
-            lambda: Instance(region.plan, region.filters, batch, height, width)
-        )
+    def __init__(self, plan: Schedule, keep: bool, batch: int, height: int, width: int) -> None:
+        steps = [placed.step for placed in plan.steps]
+        arena = Arena()
+        self._kept = {step: keep_filters(step, arena) for step in steps if not step.pointwise} if keep else None
+        filters = None
+        if self._kept is not None:
+            filters = [pointwise_filters(step) if step.pointwise else self._kept[step].bank for step in steps]
+        self.instances: Instances[Instance] = Instances(lambda: Instance(plan, filters, batch, height, width))
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
         """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the program's order."""
         with self.instances.one() as instance:
             instance.run(inputs, outputs, helpers)
-
-
-def _bank(placed: Placed, arena: Arena) -> Float32:
-    step = placed.step
-    if step.pointwise:
-        return np.ascontiguousarray(step.weight[:, :, 0, 0]) * np.float32(step.scale)
-    bank = arena.zeros(PLANES, step.channels, step.weight.shape[1])
-    bank[:] = transformed_filters(step.weight, step.scale)
-    return bank

@@ -33,9 +33,14 @@ _GAP = Step(Node("", "", "", (), (), {}, {}, 0), (), ())
 """Stands where a step is gone: reads and makes nothing."""
 
 
-def hand_over_regions(plan: Draft) -> Draft:
-    """The same plan with fast regions as single steps."""
-    rewriting = _Rewriting(plan)
+def hand_over_regions(plan: Draft, keep_filters: bool | None = None) -> Draft:
+    """The same plan with fast regions as single steps.
+
+    Args:
+        plan: a draft; it is not changed.
+        keep_filters: whether regions keep their transformed filters; None: unless these are large and the picture is.
+    """
+    rewriting = _Rewriting(plan, keep_filters)
     rewriting.streams()
     rewriting.regions()
     return rewriting.result()
@@ -54,7 +59,8 @@ class _Rewriting:
     The list of steps keeps its length: steps that are gone leave a gap, so that indices stay what they are.
     """
 
-    def __init__(self, plan: Draft) -> None:
+    def __init__(self, plan: Draft, keep_filters: bool | None) -> None:
+        self._keep_filters = keep_filters
         self._plan = Draft(list(plan.values), list(plan.steps), plan.inputs, plan.results)
         self._reader = Reader(self._plan)
         self._forms = [self._reader.read(step) for step in plan.steps]
@@ -120,9 +126,18 @@ class _Rewriting:
             if name not in values and name not in growth.sources.values():
                 values[name] = self._value_of(name, growth)
         node = self._plan.steps[growth.members[-1]].node
-        steps = [self._step(node, list(growth.sources), list(values.values()), _region(growth, list(values)))]
+        steps = [self._step(node, list(growth.sources), list(values.values()), self._region(growth, list(values)))]
         values |= {name: value for value, name in growth.sources.items()}
         return steps + [self._join_step(join, [values[name] for name in growth.parts[join]]) for join in joins]
+
+    def _region(self, growth: Growth, outputs: list[str]) -> Region | StreamRegion:
+        """A region; a stream where it is a single convolution, which needs less memory."""
+        program = growth.program(outputs)
+        step = program.steps[0]
+        alone = len(program.steps) == 1 and list(step.read()) == list(program.inputs)
+        if alone and outputs == list(step.made())[-1:]:
+            return StreamRegion(Stream(middle=step))
+        return Region(program, self._keep_filters)
 
     def _value_of(self, name: str, growth: Growth) -> int:
         """The plan's value for a name of a region; a new one for the tail of a fused join."""
@@ -157,16 +172,6 @@ class _Rewriting:
         plan = self._plan
         steps = [step for index, step in enumerate(plan.steps) if index not in self._gone]
         return Draft(plan.values, steps, plan.inputs, plan.results)
-
-
-def _region(growth: Growth, outputs: list[str]) -> Region | StreamRegion:
-    """A region; a stream where it is a single convolution, which needs less memory."""
-    program = growth.program(outputs)
-    step = program.steps[0]
-    alone = len(program.steps) == 1 and list(step.read()) == list(program.inputs)
-    if alone and outputs == list(step.made())[-1:]:
-        return StreamRegion(Stream(middle=step))
-    return Region(program)
 
 
 def _kernel(outputs: tuple[TensorSpec, ...], bound: BoundRegion | BoundStream) -> Kernel:

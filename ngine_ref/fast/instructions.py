@@ -19,10 +19,9 @@ from functools import partial
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ngine_ref.fast.arithmetic import Instruction, Registers
+from ngine_ref.fast.arithmetic import Instruction
 from ngine_ref.fast.layout import FeatureMap, Grid
 from ngine_ref.fast.memory import Arena
-from ngine_ref.fast.schedule import Placed, Schedule
 from ngine_ref.fast.winograd import (
     BIAS_PLANE,
     OUTPUT_TRANSFORM,
@@ -181,87 +180,3 @@ class Writer:
             shift = self.grid.block_tiles
             self._row_masks_of[channels] = masks[0].reshape(-1)[shift:], masks[1].reshape(-1)[:-shift]
         return self._row_masks_of[channels]
-
-
-class StepBuilder:
-    """Makes the instructions of a part's steps."""
-
-    def __init__(self, plan: Schedule, grid: Grid, maps: dict[str, FeatureMap], arena: Arena) -> None:
-        steps = plan.program.steps
-        counts = plan.program.channels()
-        self.plan, self.grid, self.maps = plan, grid, maps
-        most_inputs = max((sum(counts[name] for name in step.inputs) for step in steps), default=1)
-        most_outputs = max((step.channels for step in steps), default=1)
-        self.transforms = Transforms(grid, plan.kept_channels, most_inputs, most_outputs, arena)
-        self.registers = Registers(grid, most_outputs, arena)
-        self.writer = Writer(grid)
-
-    def tile_row(self, placed: Placed, filters: Float32, tile_row: int) -> list[Instruction]:
-        """The instructions of one step for one tile row, all blocks."""
-        return [
-            instruction
-            for block in range(self.grid.blocks)
-            for instruction in self.item(placed, filters, tile_row, block)
-        ]
-
-    def item(self, placed: Placed, filters: Float32, tile_row: int, block: int) -> list[Instruction]:
-        """The instructions of one step for one tile row of one block; afterwards the registers hold its values."""
-        step = placed.step
-        registers = self.registers
-        registers.begin(step)
-        result = registers.make(step.output)
-        if step.pointwise:
-            instructions = self._pointwise(placed, filters, tile_row, block, result)
-        else:
-            instructions = []
-            first = placed.first_channel
-            for name in placed.transforms:
-                source = self.maps[name]
-                instructions += self.transforms.forward(source, tile_row, block, placed.kept, first)
-                first += source.channels
-            instructions += self.transforms.multiply(filters, step.bias, tile_row, block, placed.kept, result)
-        instructions += self._stored(step.output, result, tile_row, block)
-        for operation in step.after:
-            operands = [
-                self.maps[operand].centre(tile_row, block)
-                if isinstance(operand, str) and not registers.holds(operand)
-                else operand
-                for operand in operation.inputs
-            ]
-            instructions += registers.apply(operation, operands)
-            instructions += self._stored(operation.output, registers.of(operation.output), tile_row, block)
-        return instructions
-
-    def _stored(self, name: str, register: Float32, tile_row: int, block: int) -> list[Instruction]:
-        if name not in self.plan.slots:
-            return []
-        return self.writer.store(register, self.maps[name], tile_row, block, name in self.plan.bordered)
-
-    def _pointwise(
-        self, placed: Placed, filters: Float32, tile_row: int, block: int, result: Float32
-    ) -> list[Instruction]:
-        """A 1x1 convolution: one GEMM a pixel of the tile, an input map at a time."""
-        lanes, channels = self.grid.lanes, placed.step.channels
-        by_channel = _split(result, channels, lanes)
-        instructions: list[Instruction] = []
-        first = 0
-        for name in placed.step.inputs:
-            source = self.maps[name]
-            weights = filters[:, first : first + source.channels]
-            pixels = _split(source.centre(tile_row, block), source.channels, lanes)
-            if first == 0:
-                instructions.append(partial(np.matmul, weights, pixels, by_channel))
-            else:
-                share = self.registers.spare()
-                instructions.append(partial(np.matmul, weights, pixels, _split(share, channels, lanes)))
-                instructions.append(partial(np.add, result, share, result))
-            first += source.channels
-        if placed.step.bias is not None:
-            instructions.append(partial(np.add, result, self.registers.constant(placed.step.bias), result))
-        return instructions
-
-
-def _split(rows: Float32, channels: int, lanes: int) -> Float32:
-    """Rows [..., channels and lanes] as [..., channels, lanes], a view."""
-    item = rows.itemsize
-    return as_strided(rows, (*rows.shape[:-1], channels, lanes), (*rows.strides[:-1], lanes * item, item))

@@ -26,11 +26,12 @@ from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.fast.enlarge import EnlargedConvolution
 from ngine_ref.fast.few_outputs import FewOutputs
 from ngine_ref.fast.instances import Instances
-from ngine_ref.fast.instructions import StepBuilder, execute
+from ngine_ref.fast.instructions import execute
 from ngine_ref.fast.layout import Band, FeatureMap, Grid
 from ngine_ref.fast.memory import Arena
 from ngine_ref.fast.program import Program, Step
 from ngine_ref.fast.schedule import schedule
+from ngine_ref.fast.steps import StepBuilder
 from ngine_ref.fast.teamwork import Helpers, Progress, run_team
 from ngine_ref.fast.tiling import PARTS, block_width
 from ngine_ref.fast.winograd import TILE, WINDOW, Float32, transformed_filters
@@ -131,12 +132,11 @@ class StripWorker:
         plan = schedule(Program({name: int(middle.weight.shape[1])}, (middle,), ()))
         self.map = FeatureMap(self.grid, int(middle.weight.shape[1]), arena)
         builder = StepBuilder(plan, self.grid, {name: self.map}, arena)
-        last = list(middle.made())[-1]
         self.items: list[tuple[int, int, list[Instruction], Float32]] = []
         for tile_row in range(self.grid.tile_rows):
             for block in range(self.grid.blocks):
-                calls = builder.item(plan.steps[0], self.region.filters, tile_row, block)
-                self.items.append((tile_row, block, calls, builder.registers.of(last)))
+                calls, register = builder.item(plan.steps[0], self.region.filters, tile_row, block)
+                self.items.append((tile_row, block, calls, register))
 
     def strip(self, image: Float32, result: Float32, row: int) -> None:
         """Rows `row` to `row + self.rows` of one picture's result."""
