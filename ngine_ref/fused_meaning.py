@@ -2,87 +2,123 @@
 
 The name `ai.ngine::ConvLeakyRelu` alone proves nothing: a model may have a function of that name with another body.
 A kernel may stand in for the call only if the body, with the call's inputs and attributes put in, is the very
-sequence of standard nodes that the operator is defined as.
+sequence of standard nodes that the kernel computes, so that it also has the same bits. (Some operators have bodies of
+several forms, Gelu spelt out with Erf for example. Those are run as they are written.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-import numpy as np
+from onnx import defs, helper
 
 from ngine_ref.graph import Node
 
-CONVOLUTION_ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-_DEFAULTS = {"auto_pad": "NOTSET", "group": 1, "alpha": float(np.float32(0.01))}
+
+class _Part(NamedTuple):
+    """A standard node of a definition."""
+
+    op_type: str
+    operands: tuple[int | str, ...]
+    """An input slot of the fused operator; or `%0`, `%1` ..., the result of an earlier part."""
+    attributes: tuple[str, ...] = ()
+    """Those that the fused operator hands on to it."""
+
+
+_CONV = _Part("Conv", (0, 1, 2), ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"))
+_MEANINGS: Mapping[str, tuple[_Part, ...]] = {
+    "Conv": (_CONV,),
+    "ConvAdd": (_CONV, _Part("Add", ("%0", 3))),
+    "ConvAddRelu": (_CONV, _Part("Add", ("%0", 3)), _Part("Relu", ("%1",))),
+    "ConvClip": (_CONV, _Part("Clip", ("%0", 3, 4), ("min", "max"))),
+    "ConvGelu": (_CONV, _Part("Gelu", ("%0",), ("approximate",))),
+    "ConvHardSigmoid": (_CONV, _Part("HardSigmoid", ("%0",), ("alpha", "beta"))),
+    "ConvHardSwish": (_CONV, _Part("HardSwish", ("%0",))),
+    "ConvLeakyRelu": (_CONV, _Part("LeakyRelu", ("%0",), ("alpha",))),
+    "ConvMish": (_CONV, _Part("Mish", ("%0",))),
+    "ConvMulAdd": (_CONV, _Part("Mul", ("%0", 3)), _Part("Add", ("%1", 4))),
+    "ConvPRelu": (_CONV, _Part("PRelu", ("%0", 3))),
+    "ConvRelu": (_CONV, _Part("Relu", ("%0",))),
+    "ConvSiLU": (_CONV, _Part("Sigmoid", ("%0",)), _Part("Mul", ("%0", "%1"))),
+    "ConvSigmoid": (_CONV, _Part("Sigmoid", ("%0",))),
+    "ConvTanh": (_CONV, _Part("Tanh", ("%0",))),
+    "GemmRelu": (_Part("Gemm", (0, 1, 2), ("alpha", "beta", "transA", "transB")), _Part("Relu", ("%0",))),
+    "MatMulAdd": (_Part("MatMul", (0, 1)), _Part("Add", ("%0", 2))),
+    "MulAdd": (_Part("Mul", (0, 1)), _Part("Add", ("%0", 2))),
+    "MulSub": (_Part("Mul", (0, 1)), _Part("Sub", ("%0", 2))),
+}
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 
-_Part = tuple[str, tuple[str, ...], Mapping[str, Any]]
-"""Operator, inputs, attributes; `%0`, `%1` ... name the result of an earlier part."""
+_Written = tuple[str, tuple[str, ...], Mapping[str, Any]]
+"""A node with actual names, `%0`, `%1` ... for results of earlier nodes, and the attributes that say anything."""
 
 
 def is_meaning_of(call: Node, body: Sequence[Node]) -> bool:
     """Whether the inlined body of a call of a fused operator is what that operator is defined as."""
-    expected = _meaning(call)
-    if expected is None or len(expected) != len(body):
+    expected = _definition(call)
+    if len(expected) != len(body) or not body:
         return False
     names: dict[str, str] = {}
-    for number, (node, part) in enumerate(zip(body, expected, strict=True)):
-        if node.domain or _canonical(node, names) != _sorted_if_commutative(part):
+    for number, (node, written) in enumerate(zip(body, expected, strict=True)):
+        operands = [names.get(name, name) for name in node.inputs]
+        if node.domain or _written(node.op_type, operands, node.attributes) != written:
             return False
         names[node.outputs[0]] = f"%{number}"
     return body[-1].outputs == call.outputs
 
 
-def _meaning(call: Node) -> list[_Part] | None:
-    """The definition of the fused operators, in standard nodes; None for an operator that is not defined here."""
-    attributes = call.attributes
-    if call.op_type == "MulAdd" and len(call.inputs) == 3:
-        a, b, c = call.inputs
-        return [("Mul", (a, b), {}), ("Add", ("%0", c), {})]
-    if call.op_type in ("ConvLeakyRelu", "ConvPRelu"):
-        return _producer(call.op_type, call.inputs, attributes)
-    if call.op_type == "ConcatFusedTail":
-        count = attributes.get("prefix_count", 0)
-        parts = _producer(attributes.get("producer_op", ""), call.inputs[count:], attributes)
-        if parts is None:
-            return None
-        tail = f"%{len(parts) - 1}"
-        return [*parts, ("Concat", (*call.inputs[:count], tail), {"axis": attributes.get("axis", 1)})]
-    return None
+def tail_attributes(call: Node) -> dict[str, Any]:
+    """The attributes that a `ConcatFusedTail` hands on to its producer."""
+    own = ("axis", "prefix_count", "producer_op")
+    return {name: value for name, value in call.attributes.items() if name not in own}
 
 
-def _producer(op_type: str, inputs: tuple[str, ...], attributes: Mapping[str, Any]) -> list[_Part] | None:
-    convolution = {key: attributes[key] for key in CONVOLUTION_ATTRIBUTES if key in attributes}
-    if op_type == "Conv":
-        return [("Conv", _stripped(inputs), _stated(convolution))]
-    if op_type == "ConvLeakyRelu":
-        alpha = {"alpha": attributes["alpha"]} if "alpha" in attributes else {}
-        return [("Conv", _stripped(inputs), _stated(convolution)), ("LeakyRelu", ("%0",), _stated(alpha))]
-    if op_type == "ConvPRelu" and len(inputs) == 4:
-        return [("Conv", _stripped(inputs[:3]), _stated(convolution)), ("PRelu", ("%0", inputs[3]), {})]
-    return None
+def _definition(call: Node) -> list[_Written]:
+    """The standard nodes that the call stands for; none if the operator is not defined here."""
+    if call.op_type != "ConcatFusedTail":
+        return _filled_in(call.op_type, call.inputs, call.attributes)
+    count = call.attributes.get("prefix_count", 0)
+    parts = _filled_in(call.attributes.get("producer_op", ""), call.inputs[count:], call.attributes)
+    tail = f"%{len(parts) - 1}"
+    return [*parts, _written("Concat", [*call.inputs[:count], tail], {"axis": call.attributes.get("axis", 1)})]
 
 
-def _canonical(node: Node, names: Mapping[str, str]) -> _Part:
-    inputs = tuple(names.get(name, name) for name in _stripped(node.inputs))
-    return _sorted_if_commutative((node.op_type, inputs, _stated(node.attributes)))
+def _filled_in(op_type: str, inputs: Sequence[str], attributes: Mapping[str, Any]) -> list[_Written]:
+    def actual(operand: int | str) -> str:
+        if isinstance(operand, str):
+            return operand
+        return inputs[operand] if operand < len(inputs) else ""
+
+    return [
+        _written(
+            part.op_type,
+            [actual(operand) for operand in part.operands],
+            {name: attributes[name] for name in part.attributes if name in attributes},
+        )
+        for part in _MEANINGS.get(op_type, ())
+    ]
 
 
-def _sorted_if_commutative(part: _Part) -> _Part:
-    op_type, inputs, attributes = part
-    return (op_type, tuple(sorted(inputs)), attributes) if op_type in _COMMUTATIVE else part
-
-
-def _stripped(inputs: Sequence[str]) -> tuple[str, ...]:
-    """Without absent inputs at the end."""
-    names = list(inputs)
+def _written(op_type: str, operands: Sequence[str], attributes: Mapping[str, Any]) -> _Written:
+    names = list(operands)
     while names and not names[-1]:
         names.pop()
-    return tuple(names)
+    if op_type in _COMMUTATIVE:
+        names.sort()
+    return (
+        op_type,
+        tuple(names),
+        {name: value for name, value in attributes.items() if value != _default(op_type, name)},
+    )
 
 
-def _stated(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without attributes that say what holds anyway."""
-    return {key: value for key, value in attributes.items() if key not in _DEFAULTS or _DEFAULTS[key] != value}
+@cache
+def _default(op_type: str, attribute: str) -> Any:
+    """The value that an absent attribute stands for, None where that depends on something else."""
+    known = defs.get_schema(op_type).attributes.get(attribute)
+    if known is None or not known.default_value.type:
+        return None
+    value = helper.get_attribute_value(known.default_value)
+    return value.decode() if isinstance(value, bytes) else value

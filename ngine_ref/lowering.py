@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ngine_ref import registry
 from ngine_ref.evaluation import bind
-from ngine_ref.fused_meaning import CONVOLUTION_ATTRIBUTES
+from ngine_ref.fused_meaning import tail_attributes
 from ngine_ref.graph import Node
 from ngine_ref.plan import Draft, Step
 from ngine_ref.registry import FUSED_DOMAIN, Operator
@@ -42,7 +42,6 @@ def _split(plan: Draft, step: Step) -> tuple[Step, Step]:
     node, operator = step.node, _producer(step.node)
     assert operator is not None
     count = node.attributes["prefix_count"]
-    attributes = {key: node.attributes[key] for key in (*CONVOLUTION_ATTRIBUTES, "alpha") if key in node.attributes}
     name = f"{node.outputs[0]}/tail"
     convolution = replace(
         node,
@@ -51,7 +50,7 @@ def _split(plan: Draft, step: Step) -> tuple[Step, Step]:
         opset=registry.NEWEST_OPSET,
         inputs=node.inputs[count:],
         outputs=(name,),
-        attributes=attributes,
+        attributes=tail_attributes(node),
     )
     inputs = step.inputs[count:]
     kernel = bind(convolution, operator, [None if value is None else plan.values[value].spec for value in inputs])

@@ -88,6 +88,49 @@ def test_a_sub_domain_has_the_same_kernels():
     np.testing.assert_array_equal(run(model, x=X)[0], np.concatenate([X, ACTIVATED], 1))
 
 
+EXTENDED = {
+    "ConvRelu(x, w)": "c = Conv(x, w)\n y = Relu(c)",
+    "ConvRelu <pads: ints = [1, 1], group: int = 1> (x, w)": "c = Conv <pads: ints = [1, 1]> (x, w)\n y = Relu(c)",
+    "ConvAddRelu(x, w, , x)": "c = Conv(x, w)\n a = Add(x, c)\n y = Relu(a)",
+    "ConvClip(x, w, , half, one)": "c = Conv(x, w)\n y = Clip(c, half, one)",
+    "ConvHardSigmoid <alpha: float = 0.2> (x, w)": "c = Conv(x, w)\n y = HardSigmoid(c)",
+    "ConvMulAdd(x, w, , half, one)": "c = Conv(x, w)\n m = Mul(c, half)\n y = Add(m, one)",
+    "ConvSiLU(x, w)": "c = Conv(x, w)\n s = Sigmoid(c)\n y = Mul(s, c)",
+    "MatMulAdd(x, matrix, one)": "p = MatMul(x, matrix)\n y = Add(p, one)",
+    "MulSub(x, half, one)": "p = Mul(x, half)\n y = Sub(p, one)",
+    'ConcatFusedTail <prefix_count: int = 1, axis: int = 1, producer_op: string = "ConvClip"> (x, x, w, , half, one)': (
+        "c = Conv(x, w)\n t = Clip(c, half, one)\n y = Concat <axis: int = 1> (x, t)"
+    ),
+    'ConcatFusedTail <prefix_count: int = 0, producer_op: string = "ConvHardSigmoid", alpha: float = 0.5> (x, w)': (
+        "c = Conv(x, w)\n t = HardSigmoid <alpha: float = 0.5> (c)\n y = Concat <axis: int = 1> (t)"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", EXTENDED)
+def test_every_fused_operator_has_its_meaning(call: str):
+    weights = {
+        "w": W[:1],
+        "matrix": np.eye(4, dtype=np.float32),
+        "half": np.array(0.5, np.float32),
+        "one": np.array(1, np.float32),
+    }
+    plain = parse(f"g (float[2, 1, 4] x) => (float[A, B, C] y) {{ {EXTENDED[call]} }}", **weights)
+    model = parse(f"g (float[2, 1, 4] x) => (float[A, B, C] y) {{ y = ai.ngine.{call} }}", **weights)
+    [node] = model.graph.node
+    slots = {name: f"slot{slot}" for slot, name in enumerate(node.input) if name}
+    body = [onnx.NodeProto.FromString(part.SerializeToString()) for part in plain.graph.node]
+    for part in body:
+        part.input[:] = [slots.get(name, name) for name in part.input]
+    formal = [slots.get(name, f"absent{slot}") for slot, name in enumerate(node.input)]
+    if len(set(formal)) < len(formal):  # the same value twice: either slot is right
+        formal[0] = "first"
+    imports = [helper.make_opsetid("", 17)]
+    model.functions.append(helper.make_function("ai.ngine", node.op_type, formal, ["y"], body, imports))
+    assert operators_run(model) == [node.op_type]
+    np.testing.assert_array_equal(run(model, x=X)[0], run(plain, x=X)[0])
+
+
 def test_mul_add_in_either_order_of_operands():
     text = """g (float[3] a, float[3] b, float[3] c) => (float[3] y) { y = ai.ngine.MulAdd(a, b, c) }
     <domain: "ai.ngine", opset_import: ["" : 17]>
