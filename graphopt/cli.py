@@ -14,8 +14,10 @@ import typer
 
 from graphopt.cli_options import (
     AbsoluteOption,
+    CleanupOption,
     InputOption,
     ModelArgument,
+    NoCleanupOption,
     NoShareOption,
     OrderArgument,
     OrderOption,
@@ -53,6 +55,8 @@ def fuse(
     skip_rules: SkipOption = None,
     no_share_prefix: NoShareOption = False,
     order: OrderArgument = OrderOption.sink,
+    cleanup: CleanupOption = None,
+    no_cleanup: NoCleanupOption = False,
     no_functions: Annotated[
         bool, typer.Option("--no-functions", help="Bare calls, for engines that have a kernel for each.")
     ] = False,
@@ -76,6 +80,7 @@ def fuse(
     from graphopt.errors import VerificationError
     from graphopt.fusion import fuse as fuse_model
     from graphopt.model_io import LoadedModel
+    from graphopt.option_values import parse_cleanups
     from graphopt.report import console, fusion_tables, to_json, verification_table
 
     loaded = model_io.load(model)
@@ -91,6 +96,7 @@ def fuse(
         skip_rules=skip_rules or (),
         share_prefix=not no_share_prefix,
         order=order.value,
+        cleanups=parse_cleanups(cleanup, none=no_cleanup),
         functions=not no_functions,
     )
     out.print(fusion_tables(result.report, out.width))
@@ -127,9 +133,12 @@ def explain(
     skip_rules: SkipOption = None,
     no_share_prefix: NoShareOption = False,
     order: OrderArgument = OrderOption.sink,
+    cleanup: CleanupOption = None,
+    no_cleanup: NoCleanupOption = False,
 ) -> None:
     """Say of each candidate, or of one node, why it was or was not fused."""
     from graphopt.explanation import explain as explain_model
+    from graphopt.option_values import parse_cleanups
     from graphopt.report import console, explanation_tables
 
     explanations, _ = explain_model(
@@ -139,6 +148,7 @@ def explain(
         skip_rules=skip_rules or (),
         share_prefix=not no_share_prefix,
         order=order.value,
+        cleanups=parse_cleanups(cleanup, none=no_cleanup),
     )
     out = console()
     if explanations:

@@ -26,6 +26,11 @@ SkipOption = Annotated[
 NoShareOption = Annotated[
     bool, typer.Option("--no-share-prefix", help="Do not let a longer Concat start from a shorter one.")
 ]
+CleanupOption = Annotated[
+    list[str] | None,
+    typer.Option("--cleanup", metavar="NAME,...", help="Cleanups to run before the rules. (default: the set's own)"),
+]
+NoCleanupOption = Annotated[bool, typer.Option("--no-cleanup", help="Run no cleanup.")]
 OrderArgument = Annotated[
     OrderOption,
     typer.Option("--order", help="'Immediately before' in the engine's own order (sink) or in that of the file."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from graphopt.cleanups.names import CLEANUPS
 from graphopt.dataflow import DataflowGraph
 from graphopt.eligibility import REQUIREMENTS, Candidate, Order
 from graphopt.errors import UsageError
@@ -37,7 +38,7 @@ class Explanation:
     anchor: str
     """The node, as `Concat 'name'`."""
     outcome: str
-    """"fused", "refused", "absorbed" or "no match"."""
+    """"fused", "refused", "absorbed", "cleaned up" or "no match"."""
     verdicts: tuple[Verdict, ...]
     sentence: str = ""
     """Why there is no match, or what the fused node is called."""
@@ -88,11 +89,12 @@ def explain(
     skip_rules: Iterable[str] = (),
     share_prefix: bool = True,
     order: Order = "sink",
+    cleanups: Iterable[str] | None = None,
 ) -> tuple[list[Explanation], FusionResult]:
     """Every decision of a fusion, or those about one node, with each condition's verdict.
 
     Args:
-        model, rules, skip_rules, share_prefix, order: as of `fuse`.
+        model, rules, skip_rules, share_prefix, order, cleanups: as of `fuse`.
         node: a node's name, or the name of a value it makes; None for every candidate.
 
     Raises:
@@ -100,7 +102,15 @@ def explain(
         As `fuse`.
     """
     watcher = _Watcher(node)
-    result = fuse(model, rules=rules, skip_rules=skip_rules, share_prefix=share_prefix, order=order, observer=watcher)
+    result = fuse(
+        model,
+        rules=rules,
+        skip_rules=skip_rules,
+        share_prefix=share_prefix,
+        order=order,
+        cleanups=cleanups,
+        observer=watcher,
+    )
     if node is not None and not watcher.explanations:
         watcher.explanations += _as_part(node, result)
     return watcher.explanations, result
@@ -112,6 +122,9 @@ def _as_part(node: str, result: FusionResult) -> list[Explanation]:
         if node in fusion.replaces or node == fusion.node:
             sentence = f"it is part of {fusion.rule} {fusion.node!r}"
             return [Explanation(fusion.rule, node, "fused", (), sentence, fusion.scope)]
+    for item in result.report.cleaned:
+        if node == item.node or node in item.values:
+            return [Explanation(item.cleanup, item.node, "cleaned up", (), CLEANUPS[item.cleanup], item.scope)]
     for proto in result.model.graph.node:
         if node == proto.name or node in proto.output:
             sentence = f"no rule is anchored at {proto.op_type}"

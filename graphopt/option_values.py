@@ -1,4 +1,4 @@
-"""The values of options that are more than a word: NAME:1,3,64,64 and NAME:FILE."""
+"""The values of options that are more than a word: NAME:1,3,64,64, NAME:FILE and NAME,NAME."""
 
 from __future__ import annotations
 
@@ -6,6 +6,19 @@ from collections.abc import Sequence
 
 from graphopt.errors import UsageError
 from graphopt.feeds import Array, read_input
+
+
+def parse_cleanups(texts: Sequence[str] | None, *, none: bool) -> list[str] | None:
+    """Names of cleanups, from texts like `identity,dead`; None where nobody says.
+
+    Raises:
+        UsageError: some are asked for, and none.
+    """
+    if none and texts:
+        raise UsageError("--cleanup and --no-cleanup exclude each other.")
+    if texts is None or none:
+        return [] if none else None
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

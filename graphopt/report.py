@@ -25,7 +25,7 @@ JSON_SCHEMA = 1
 """The version of the JSON report: keys may be added, never renamed."""
 
 _MARKS = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("–", "dim")}
-_OUTCOMES = {"fused": "green", "refused": "yellow", "absorbed": "cyan", "no match": "dim"}
+_OUTCOMES = {"fused": "green", "refused": "yellow", "absorbed": "cyan", "cleaned up": "cyan", "no match": "dim"}
 
 
 def to_json(report: Report, *, output: str | None = None, verification: Mapping[str, Any] | None = None) -> str:
@@ -38,6 +38,7 @@ def to_json(report: Report, *, output: str | None = None, verification: Mapping[
         "ops": {"before": dict(report.ops_before), "after": dict(report.ops_after)},
         "counts": dict(report.counts),
         "shared_prefixes": report.shared_prefixes,
+        "cleanups": dict(report.cleanups),
         "functions": report.functions,
         "rules_digest": report.rules_digest,
         "fusions": [asdict(fusion) for fusion in report.fusions],
@@ -112,9 +113,12 @@ def _sentences(report: Report) -> Iterable[Text]:
     if report.shared_prefixes:
         noun = "Concat starts" if report.shared_prefixes == 1 else "Concats start"
         yield Text(f"{report.shared_prefixes:,} {noun} from a shorter one that was already there.")
+    if any(report.cleanups.values()):
+        removed = ", ".join(f"{count:,} {name}" for name, count in report.cleanups.items() if count)
+        yield Text(f"Cleaned up: {removed}.")
     outputs = report.certificate.outputs
     noun = "output is" if outputs == 1 else "outputs are"
-    if after == before and not report.fusions:
+    if after == before and not report.fusions and not report.cleaned:
         yield Text("Nothing was fused; the model is unchanged.")
     else:
         yield Text(f"Proven: {outputs} {noun} the same expression of the inputs as before.", "green")

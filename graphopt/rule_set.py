@@ -8,9 +8,11 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 
+from graphopt.cleanups.names import CLEANUPS, known_cleanups
 from graphopt.errors import RuleError, UsageError
 from graphopt.rule import PatternNode, Rule
 from graphopt.rule_loader import load_rule_texts
@@ -18,7 +20,7 @@ from graphopt.rule_loader import load_rule_texts
 SUFFIX = ".onnxtxt"
 DEFAULT_SET = "ngine"
 SET_FILE = "set.toml"
-"""In a folder of rules, what the set takes from other sets."""
+"""In a folder of rules, what the set takes from other sets, and the cleanups it turns on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def load_rules(
     digest = hashlib.sha256("\0".join(text for _, text in texts).encode()).hexdigest()
     _check_unique(loaded)
     _check_mentions(loaded)
-    return RuleSet(_ordered(_without(loaded, set(skip))), digest)
+    cleanups = known_cleanups(name for place in places for name in _cleanups(place))
+    return RuleSet(_ordered(_without(loaded, set(skip))), digest, cleanups)
 
 
 def shipped_folder() -> Path:
@@ -81,11 +84,13 @@ def shipped_sets() -> list[str]:
     return sorted(entry.name for entry in shipped_folder().iterdir() if any(entry.glob(f"*{SUFFIX}")))
 
 
+def _place(place: str | os.PathLike[str]) -> Path:
+    return shipped_folder() / place if isinstance(place, str) and place in shipped_sets() else Path(place)
+
+
 def _files(place: str | os.PathLike[str]) -> list[Path]:
     """The rule files of a set, a folder or a file, those of the sets it includes first."""
-    path = Path(place)
-    if isinstance(place, str) and place in shipped_sets():
-        path = shipped_folder() / place
+    path = _place(place)
     if path.is_dir():
         found = sorted(path.glob(f"*{SUFFIX}"))
         if not found:
@@ -97,13 +102,26 @@ def _files(place: str | os.PathLike[str]) -> list[Path]:
     raise UsageError(f"There is no rule set, file or folder {str(place)!r}; the shipped sets are {sets}.")
 
 
-def _includes(path: Path) -> list[str]:
+def _settings(path: Path) -> dict[str, Any]:
     if not path.exists():
-        return []
+        return {}
     try:
-        names = tomllib.loads(_read(path)).get("includes", [])
+        return tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
         raise RuleError(f"{path}:1: The file is not TOML: {error}.") from None
+
+
+def _cleanups(place: str | os.PathLike[str]) -> list[str]:
+    """The cleanups that a set, or one it includes, turns on."""
+    path = _place(place) / SET_FILE
+    names = _settings(path).get("cleanups", [])
+    if not isinstance(names, list) or not all(name in CLEANUPS for name in names):
+        raise RuleError(f"{path}:1: `cleanups` must list cleanups, of {', '.join(CLEANUPS)}.")
+    return [*names, *(name for included in _includes(path) for name in _cleanups(included))]
+
+
+def _includes(path: Path) -> list[str]:
+    names = _settings(path).get("includes", [])
     if not isinstance(names, list) or not all(name in shipped_sets() and name != path.parent.name for name in names):
         raise RuleError(f"{path}:1: `includes` must list other shipped sets, of {', '.join(shipped_sets())}.")
     return names
