@@ -162,7 +162,7 @@ def _check_reads(place: GraphPlace, defined: dict[GraphPlace, set[str]], name: s
     graph = place.graph
     read = {*chain.from_iterable([node.input[:] for node in place.nodes])}
     read.discard("")
-    read.update(value if isinstance(value, str) else value.name for value in graph.output)
+    read.update([value.name for value in graph.output] if isinstance(graph, GraphProto) else graph.output)
     scope: GraphPlace | None = place
     while scope is not None and read:
         read -= defined[scope]

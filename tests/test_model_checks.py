@@ -191,6 +191,13 @@ def test_names_that_are_not_text_are_refused(text: bytes) -> None:
     assert "not UTF-8" in refusal(model)
 
 
+def test_a_function_output_that_is_not_text_is_refused() -> None:
+    model = parse(RELU)
+    model.functions.add(name="F", domain="my", output=["the_output"])
+    model = ModelProto.FromString(model.SerializeToString().replace(b"the_output", b"\xff" * 10))
+    assert "function 'my::F' has a name that is not UTF-8" in refusal(model)
+
+
 def with_tensor(**fields: object) -> ModelProto:
     model = parse("g (float[1] x) => (float[1] y) { y = Add(x, w) }")
     model.graph.initializer.append(TensorProto(name="w", **fields))
