@@ -36,9 +36,12 @@ def bind(node: Node, operator: Operator, specs: Sequence[TensorSpec | None]) -> 
         OperatorError: of the kind the operator's binder raises, with the node named.
     """
     try:
-        return operator.bind(Call(node.op_type, specs, node.attributes, node.opset, output_count(node)))
+        kernel = operator.bind(Call(node.op_type, specs, node.attributes, node.opset, output_count(node)))
     except OperatorError as error:
         raise type(error)(f"{node}: {error}") from error
+    if len(kernel.outputs) < output_count(node):
+        raise OperatorError(f"{node} names {output_count(node)} outputs, but there are {len(kernel.outputs)}.")
+    return kernel
 
 
 def compute(

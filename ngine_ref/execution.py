@@ -11,6 +11,7 @@ import numpy as np
 
 from ngine_ref.arena import Block, BlockPool
 from ngine_ref.control_flow import CONTROL_FLOW
+from ngine_ref.errors import ModelError
 from ngine_ref.evaluation import compute, evaluate
 from ngine_ref.functions import Functions, expand
 from ngine_ref.graph import Graph, Value
@@ -70,7 +71,7 @@ class Executable:
     Safe to run from several threads at once.
 
     Raises:
-        ModelError: its nodes form a cycle, read what nothing makes, or make a value twice.
+        ModelError: its nodes form a cycle, read what nothing makes, or make a value twice; an output is never made.
     """
 
     def __init__(self, graph: Graph, environment: Environment, *, captured: Sequence[str] = ()) -> None:
@@ -81,6 +82,9 @@ class Executable:
         self._given = given
         self._nodes = topological_order(expand(graph.nodes, environment.functions), given)
         self.values = given | {name for node in self._nodes for name in node.outputs if name}
+        for value in graph.outputs:
+            if value.name not in self.values:
+                raise ModelError(f"The output {value.name!r} of the graph is made by no node.")
         self._lock = threading.Lock()
         self._folded: dict[str, Array] = {}
         self._plans: OrderedDict[_PlanKey, Layout] = OrderedDict()

@@ -13,6 +13,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from ngine_ref.errors import ModelError
 from ngine_ref.graph import AttributeReference, Function, Graph, Model, Node, ValueInfo, ValueType
+from ngine_ref.node_checks import check_node
 from ngine_ref.registry import FUSED_DOMAIN, NEWEST_OPSET, Array
 from ngine_ref.tensors import sparse_to_array, to_array
 
@@ -112,7 +113,7 @@ class _Reader:
                 f"Node {proto.name or proto.op_type!r} uses {proto.op_type} of the domain {domain!r}, "
                 "which the model does not import."
             )
-        return Node(
+        node = Node(
             proto.op_type,
             domain,
             proto.name,
@@ -124,6 +125,8 @@ class _Reader:
             proto.overload,
             opsets,
         )
+        check_node(node)
+        return node
 
     def _attribute(self, proto: AttributeProto, opsets: Mapping[str, int]) -> Any:
         if proto.ref_attr_name:

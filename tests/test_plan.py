@@ -315,6 +315,14 @@ def test_a_cycle_is_named():
     [
         ("y = Relu(nowhere)", "Relu node 'y' reads the value 'nowhere', which nothing makes"),
         ("y = Relu(x)\n y = Neg(x)", "'y' is made twice, by Relu node 'y' and by Neg node 'y'"),
+        ("z = Relu(x)", "The output 'y' of the graph is made by no node"),
+        ("y = Relu()", "Relu node 'y' has 0 inputs, but Relu-17 has 1"),
+        ("y = Relu(x, x)", "Relu node 'y' has 2 inputs, but Relu-17 has 1"),
+        ("y = Clip(x, x, x, x)", "Clip node 'y' has 4 inputs, but Clip-17 has 1 to 3"),
+        ("y, z = Relu(x)", "Relu node 'y' has 2 outputs, but Relu-17 has 1"),
+        ("y = Concat(x, x)", "Concat node 'y' lacks the attribute 'axis', which Concat-17 needs"),
+        ("y = Constant()", "Constant node 'y' must have exactly one attribute, its value, but has 0"),
+        ("y = Loop(x)", "Loop node 'y' has 1 inputs, but Loop-17 has 2 to 2147483647"),
         ("x = Relu(x)\n y = Neg(x)", "Relu node 'x' makes the value 'x', which is an input"),
     ],
 )
