@@ -13,10 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ngine_ref.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
-from ngine_ref.columns import Columns, Geometry
+from ngine_ref.columns import Geometry
 from ngine_ref.errors import ShapeError
 from ngine_ref.lanes import run_lanes
-from ngine_ref.registry import FUSED_DOMAIN, Array, Binder, Call, Kernel, TensorSpec, Workspace, operator
+from ngine_ref.packed_weights import packed_weights
+from ngine_ref.registry import FUSED_DOMAIN, Binder, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.scratch import bytes_needed, carve
 from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
 from ngine_ref.sliding_windows import place_windows
@@ -88,14 +89,15 @@ def bind_convolution(call: Call, bind_epilogue: EpilogueBinder | None = None) ->
     epilogue = bind_epilogue(call, output) if bind_epilogue else None
     columns = convolution.columns
     weights_bytes = 0 if w.value is not None else bytes_needed(columns.weights_request)
-    packed_once = _pack(columns, w.value, np.empty(*columns.weights_request)) if w.value is not None else None
-
+    constant = packed_weights(columns, w.value) if w.value is not None else None
     lanes = max(1, min(MOST_LANES, len(convolution.regions)))
 
     def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
-        weights = packed_once
-        if weights is None:
-            weights = _pack(columns, present(inputs, 1), carve(workspace.scratch, columns.weights_request)[0])
+        if constant is not None:
+            weights = constant.packed
+        else:
+            (weights,) = carve(workspace.scratch, columns.weights_request)
+            columns.pack(present(inputs, 1), weights)
         used = min(lanes, 1 + (workspace.pool.workers if workspace.pool else 0))
 
         @np.errstate(all="ignore")
@@ -117,11 +119,6 @@ def convolution_output(call: Call) -> TensorSpec:
         OperatorError: an input is missing, or an element type or attribute value is not allowed.
     """
     return TensorSpec(_blocks(call).output_shape, operand(call, 0).dtype)
-
-
-def _pack(columns: Columns, w: Array, packed: Array) -> Array:
-    columns.pack(w, packed)
-    return packed
 
 
 def _blocks(call: Call) -> BlockedConvolution:

@@ -16,8 +16,11 @@ from support.node_cases import NodeCase, assert_same, check_node_case, node_case
 from support.one_node import check_every_use, onnxruntime_outputs, strided
 
 import ngine_ref.ops  # noqa: F401
+from ngine_ref.columns import Geometry, columns_of
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.packed_weights import packed_weights
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
+from ngine_ref.sliding_windows import Windows
 from ngine_ref.worker_pool import WorkerPool
 
 
@@ -124,6 +127,26 @@ def test_helpers_and_run_time_weights_change_no_bit(name: str):
                 scratch[...] = 0xFF  # NaN wherever something is read before it was written
                 kernel.compute(inputs, [output], workspace)
                 assert_same(output, expected)
+
+
+def test_kernels_share_the_weights_of_a_model():
+    """A session binds the same constant for every combination of input shapes."""
+    columns = [
+        columns_of(Geometry((1, 40, size, size), (8, 40, 3, 3), windows(size), 1, np.dtype("f4"))) for size in (20, 40)
+    ]
+    w = np.random.default_rng(0).standard_normal((8, 40, 3, 3)).astype(np.float32)
+    assert packed_weights(columns[0], w) is not packed_weights(columns[1], w)
+    w.flags.writeable = False
+    first, second = (packed_weights(each, w) for each in columns)
+    assert first is second
+    assert packed_weights(columns[0], w.copy()) is not first
+    # Another layout is another matter: a small image has all its columns together.
+    small = columns_of(Geometry((1, 40, 8, 8), (8, 40, 3, 3), windows(8), 1, np.dtype("f4")))
+    assert packed_weights(small, w).packed.shape != first.packed.shape
+
+
+def windows(size: int) -> Windows:
+    return Windows((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (size, size))
 
 
 def test_memory_is_that_of_blocks():

@@ -328,22 +328,36 @@ def test_convolution_is_handed_the_tail_of_the_joint_buffer(batch: int, monkeypa
     assert_same(joint, np.concatenate([inputs[0], np.full((batch, 32, 24, 40), 7, np.float32)], 1))
 
 
+class Watched(np.ndarray):
+    """An array that notes the shapes of assignments to it and its views."""
+
+    written: list[tuple[int, ...]]
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.written = getattr(source, "written", [])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.written.append(self[index].shape)
+        super().__setitem__(index, value)
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_prefix_that_lies_in_its_place_is_not_copied(batch: int):
     inputs, attributes = dense_block_inputs(batch)
     (expected,) = get("ConcatFusedTail")(inputs, attributes)
-    joint = np.full_like(expected, np.nan)
-    head = joint[:, :64]
-    head[...] = inputs[0]
-    head.flags.writeable = False
     kernel = bind("ConcatFusedTail", inputs, attributes)
-    kernel.compute([head, head, *inputs[2:]], [joint], Workspace(aligned_bytes(kernel.scratch_bytes)))
-    assert_same(joint, expected)
-    # A prefix elsewhere has to be copied, also one that starts where the joint buffer starts but lies otherwise.
-    narrow = np.ascontiguousarray(inputs[0][:, :, :, ::-1])[..., ::-1]
-    joint[...] = np.nan
-    kernel.compute([narrow, *inputs[1:]], [joint], Workspace(aligned_bytes(kernel.scratch_bytes)))
-    assert_same(joint, expected)
+    workspace = Workspace(aligned_bytes(kernel.scratch_bytes))
+    joint = np.full_like(expected, np.nan).view(Watched)
+    head = np.asarray(joint)[:, :64]
+    head[...] = inputs[0]
+    kernel.compute([head, head, *inputs[2:]], [joint], workspace)
+    assert_same(np.asarray(joint), expected)
+    assert head.shape not in joint.written
+    # A prefix elsewhere has to be copied, also one that starts where its place starts but lies otherwise.
+    for prefix in (inputs[0], np.broadcast_to(head[:1, :1], head.shape)):
+        joint.written.clear()
+        kernel.compute([prefix, *inputs[1:]], [joint], workspace)
+        assert head.shape in joint.written
 
 
 @pytest.mark.parametrize(
