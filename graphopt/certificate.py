@@ -6,14 +6,14 @@ with the matcher and the outliner: a mistake there shows here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 
 from onnx import FunctionProto, ModelProto
 
 from graphopt.difference import first_difference
 from graphopt.errors import ModelError
-from graphopt.node_reading import BodyOf, body_by_name
+from graphopt.node_reading import BodyOf, FunctionName, body_by_name
 from graphopt.operation_identity import is_fused_domain
 from graphopt.value_numbering import NumberedModel, ValueNumbering
 
@@ -32,7 +32,11 @@ class Certificate:
 
 
 def certify(
-    original: ModelProto, rewritten: ModelProto, functions: Sequence[FunctionProto] | BodyOf = ()
+    original: ModelProto,
+    rewritten: ModelProto,
+    functions: Sequence[FunctionProto] | BodyOf = (),
+    *,
+    domains: Collection[str] = (),
 ) -> Certificate:
     """Prove that every output of the rewritten model is the same expression as in the original.
 
@@ -41,6 +45,8 @@ def certify(
         rewritten: the model after.
         functions: bodies for calls whose function a model does not carry: one for each domain and name, or, where one
             name has several bodies, what gives each call its own.
+        domains: the domains of the rules beside `ai.ngine`: functions in them and in their sub-domains mean what
+            their bodies say, wherever they were made.
 
     Raises:
         ModelError: the original is not a valid graph (a value that nothing makes, or that is made twice; a cycle; a
@@ -50,16 +56,24 @@ def certify(
     # Weights keep their names, so comparing those of one name proves nearly every rewrite; only where it does not,
     # the contents of all are read, and types and shapes inferred.
     body_of = functions if callable(functions) else body_by_name(functions) if functions else None
-    certificate = _compare(ValueNumbering(by_content=False, by_type=False), original, rewritten, body_of)
-    return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, body_of)
+    # A function that only one of the models has was made, or taken away, by fusing: its calls are what it says.
+    old, new = ({(function.domain, function.name) for function in model.functions} for model in (original, rewritten))
+    inlined = (old ^ new) | {key for key in old & new if _is_within(key[0], domains)}
+    certificate = _compare(ValueNumbering(by_content=False, by_type=False), original, rewritten, body_of, inlined)
+    return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, body_of, inlined)
+
+
+def _is_within(domain: str, domains: Collection[str]) -> bool:
+    return any(domain == outer or domain.startswith(outer + ".") for outer in domains)
 
 
 def _compare(
-    numbering: ValueNumbering, original: ModelProto, rewritten: ModelProto, body_of: BodyOf | None
+    numbering: ValueNumbering,
+    original: ModelProto,
+    rewritten: ModelProto,
+    body_of: BodyOf | None,
+    inlined: Container[FunctionName],
 ) -> Certificate:
-    # A function that only one of the models has was made, or taken away, by fusing: its calls are what it says.
-    old, new = ({(function.domain, function.name) for function in model.functions} for model in (original, rewritten))
-    inlined = old ^ new
     before = numbering.number(original, body_of, inlined)
     if before.problems:
         raise ModelError(f"The model cannot be certified: {before.problems[0]}.")

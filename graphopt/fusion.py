@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -82,6 +82,7 @@ def fuse(
     cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
     with _paused_garbage_collection():
         scopes = prepared_scopes(loaded.model, chosen)
+        bare = _bare_calls(loaded.model, scopes)
         before = _operators(scopes)
         ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
         ledger.cleaned += clean(loaded.model, scopes, cleaning)
@@ -92,7 +93,7 @@ def fuse(
                     ledger.shared_prefixes += share_prefixes(scope, group, order)
                 sweep(group, scope, order, ledger, outliner, observer)
         ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
-        result, certificate = _certified(loaded.model, loaded.name, scopes, chosen.digest, functions=functions)
+        result, certificate = _certified(loaded.model, loaded.name, scopes, chosen, bare, functions=functions)
     after = _operators(scopes)
     report = Report(
         model=loaded.name,
@@ -183,15 +184,23 @@ def joins_prefixes(rules: Sequence[Rule]) -> bool:
 
 
 def _certified(
-    original: ModelProto, name: str, scopes: Sequence[Scope], digest: str, *, functions: bool
+    original: ModelProto,
+    name: str,
+    scopes: Sequence[Scope],
+    rules: RuleSet,
+    bare: Mapping[bytes, FunctionProto],
+    *,
+    functions: bool,
 ) -> tuple[ModelProto, CertificateSummary]:
     """The rewritten model and its proof; a model that nothing changed is a plain copy."""
     if not any(scope.is_rewritten for scope in scopes):
         result = ModelProto()
         result.CopyFrom(original)
         return result, CertificateSummary(ok=True, outputs=len(original.graph.output))
-    result = assemble(original, scopes, digest=digest, functions=functions)
-    proof = certify(original, result, () if functions else _bodies_of_bare_calls(original, scopes))
+    result = assemble(original, scopes, digest=rules.digest, functions=functions)
+    made = {} if functions else _made_bare_calls(original, scopes)
+    bodies = _body_of(bare, made) if bare or made else ()
+    proof = certify(original, result, bodies, domains=rules.domains)
     if not proof.ok:
         raise CertificateError(
             f"{name}: the fused model does not compute the same: {proof.reason}; nothing was written."
@@ -199,8 +208,19 @@ def _certified(
     return result, CertificateSummary(ok=True, outputs=proof.outputs)
 
 
-def _bodies_of_bare_calls(original: ModelProto, scopes: Sequence[Scope]) -> Callable[[NodeProto], FunctionProto | None]:
-    """What each call without a function means, for the proof.
+def _bare_calls(model: ModelProto, scopes: Sequence[Scope]) -> dict[bytes, FunctionProto]:
+    """What the rules say of each fused node that the model has without a function, by the node as it stands."""
+    own = {(function.domain, function.name) for function in model.functions}
+    return {
+        node.proto.SerializeToString(): node.body.function
+        for scope in scopes
+        for node in scope.nodes
+        if isinstance(node, FusedNode) and (node.proto.domain, node.op_type) not in own
+    }
+
+
+def _made_bare_calls(original: ModelProto, scopes: Sequence[Scope]) -> dict[tuple[str, ...], FunctionProto]:
+    """What each new call without a function means.
 
     Raises:
         UsageError: the model has a function of its own that a bare call would run.
@@ -215,7 +235,19 @@ def _bodies_of_bare_calls(original: ModelProto, scopes: Sequence[Scope]) -> Call
                     f"fuse with functions, or leave the rule {node.op_type} out."
                 )
             bodies[(node.op_type, *node.inputs, "->", *node.outputs)] = node.body.function
-    return lambda call: bodies.get((call.op_type, *call.input, "->", *call.output))
+    return bodies
+
+
+def _body_of(
+    bare: Mapping[bytes, FunctionProto], made: Mapping[tuple[str, ...], FunctionProto]
+) -> Callable[[NodeProto], FunctionProto | None]:
+    """What gives each call without a function its body, for the proof."""
+
+    def body_of(call: NodeProto) -> FunctionProto | None:
+        known = bare.get(call.SerializeToString()) if bare else None
+        return known or made.get((call.op_type, *call.input, "->", *call.output))
+
+    return body_of
 
 
 def _counts(cleaned: Iterable[Cleaned], cleaning: Iterable[str]) -> dict[str, int]:

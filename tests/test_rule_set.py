@@ -224,3 +224,56 @@ SubRelu (a, b) => (y)
     assert [node.op_type for node in back.graph.node] == ["Sub", "Relu"]
     assert [entry.domain for entry in back.opset_import] == [""]
     assert graphopt.fuse(result.model, rules=rule).model.SerializeToString() == result.model.SerializeToString()
+
+
+# Rules of one's own, in a domain of one's own.
+
+OWN = '<domain: "com.example", opset_import: ["" : 17, "com.example" : 1]>'
+GATE = f"{OWN} Gate (x) => (y) {{ s = Sigmoid (x)  y = Relu (s) }}"
+GATED = f"{OWN} TanhGate (x) => (y) {{ g = com.example.Gate (x)  y = Tanh (g) }}"
+
+
+@pytest.fixture
+def own_rules(tmp_path: Path) -> Path:
+    return write(tmp_path / "own", Gate=GATE, TanhGate=GATED)
+
+
+GATES = "s = Sigmoid (x)  g = Relu (s)  t = Tanh (g)  u = Sigmoid (t)  y = Relu (u)"
+
+
+@pytest.mark.parametrize("functions", [True, False])
+def test_rules_of_another_domain_fuse_and_are_undone(own_rules: Path, functions: bool):
+    source = model(GATES)
+    result = graphopt.fuse(source, rules=own_rules, functions=functions).model
+    assert nodes(result) == ["t = com.example.TanhGate (x)", "y = com.example.Gate (t)"]
+    assert graphopt.fuse(result, rules=own_rules, functions=functions).model == result
+    assert graphopt.unfuse(result, rules=own_rules) == source
+    if functions:
+        assert_same_numbers(source, result)
+
+
+@pytest.mark.parametrize("functions", [True, False])
+@pytest.mark.parametrize("domain", ["com.example", "ai.ngine"])
+def test_a_second_run_builds_on_what_the_first_one_made(own_rules: Path, domain: str, functions: bool):
+    """Its original has fused nodes already, with functions or bare; the proof knows what they mean."""
+    for path in own_rules.iterdir():
+        path.write_text(path.read_text().replace("com.example", domain))
+    source = model(GATES)
+    first = graphopt.fuse(source, rules=own_rules, skip_rules=["TanhGate"], functions=functions).model
+    assert nodes(first) == [f"g = {domain}.Gate (x)", "t = Tanh (g)", f"y = {domain}.Gate (t)"]
+    second = graphopt.fuse(first, rules=own_rules, functions=functions).model
+    assert nodes(second) == [f"t = {domain}.TanhGate (x)", f"y = {domain}.Gate (t)"]
+    assert graphopt.unfuse(second, rules=own_rules) == source
+    if functions:
+        assert_same_numbers(source, second)
+
+
+def test_bare_calls_of_an_engine_are_fused_further():
+    bare = model(
+        "t = ai.ngine.ConvLeakyRelu <alpha: float = 0.5> (x, w, b)  y = Concat <axis: int = 1> (x, t)",
+        imports='"ai.ngine" : 1',
+    )
+    plain = model("c = Conv (x, w, b)  t = LeakyRelu <alpha: float = 0.5> (c)  y = Concat <axis: int = 1> (x, t)")
+    result = graphopt.fuse(bare)
+    assert result.report.counts["ConcatFusedTail"] == 1
+    assert_same_numbers(plain, result.model)
