@@ -15,6 +15,7 @@ import typer
 from graphopt.cli_options import (
     AbsoluteOption,
     CleanupOption,
+    FastOption,
     InputOption,
     ModelArgument,
     NoCleanupOption,
@@ -26,6 +27,7 @@ from graphopt.cli_options import (
     SeedOption,
     ShapeOption,
     SkipOption,
+    TargetOption,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ def fuse(
     order: OrderArgument = OrderOption.sink,
     cleanup: CleanupOption = None,
     no_cleanup: NoCleanupOption = False,
+    target_name: TargetOption = None,
     no_functions: Annotated[
         bool, typer.Option("--no-functions", help="Bare calls, for engines that have a kernel for each.")
     ] = False,
@@ -69,6 +72,7 @@ def fuse(
     seed: SeedOption = 0,
     rtol: RelativeOption = None,
     atol: AbsoluteOption = None,
+    fast: FastOption = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.json", help="Write the report as JSON.")
     ] = None,
@@ -82,6 +86,7 @@ def fuse(
     from graphopt.model_io import LoadedModel
     from graphopt.option_values import parse_cleanups
     from graphopt.report import console, fusion_tables, to_json, verification_table
+    from graphopt.target import load_target
 
     loaded = model_io.load(model)
     target = None if dry_run else output or default_output(model)
@@ -98,12 +103,13 @@ def fuse(
         order=order.value,
         cleanups=parse_cleanups(cleanup, none=no_cleanup),
         functions=not no_functions,
+        target=load_target(target_name) if target_name is not None else None,
     )
     out.print(fusion_tables(result.report, out.width))
     verification = None
     if verify:
         given = LoadedModel(result.model, loaded.path, loaded.name, loaded.data_files)
-        verification = verify_loaded(loaded, given, shape, input_file, seed, rtol, atol, quiet=quiet)
+        verification = verify_loaded(loaded, given, shape, input_file, seed, rtol, atol, fast=fast, quiet=quiet)
         out.print()
         out.print(verification_table(verification))
     if report is not None:
@@ -194,6 +200,7 @@ def verify(
     seed: SeedOption = 0,
     rtol: RelativeOption = None,
     atol: AbsoluteOption = None,
+    fast: FastOption = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.json", help="Write the outcome as JSON.")
     ] = None,
@@ -210,7 +217,7 @@ def verify(
     if report is not None:
         check_destination(report)
     before, after = model_io.load(original), model_io.load(fused)
-    outcome = verify_loaded(before, after, shape, input_file, seed, rtol, atol, quiet=quiet)
+    outcome = verify_loaded(before, after, shape, input_file, seed, rtol, atol, fast=fast, quiet=quiet)
     console(quiet=quiet).print(verification_table(outcome))
     if report is not None:
         write_text(report, json.dumps({"schema": 1, "verification": outcome.as_json()}, indent=2) + "\n")
@@ -227,6 +234,7 @@ def verify_loaded(
     rtol: float | None,
     atol: float | None,
     *,
+    fast: bool,
     quiet: bool,
 ) -> VerificationReport:
     """Verify with the options of the command line, a progress bar on stderr."""
@@ -247,8 +255,27 @@ def verify_loaded(
             seed=seed,
             rtol=rtol,
             atol=atol,
+            fast=fast,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
+
+
+@app.command()
+def check(
+    model: ModelArgument,
+    target_name: Annotated[str, typer.Option("--target", metavar="NAME|FILE", help="An engine: a name or a file.")],
+) -> None:
+    """List every node that an engine cannot run, or would run differently, worst first."""
+    from graphopt import model_io
+    from graphopt.report import check_table, console
+    from graphopt.target import load_target
+    from graphopt.target_check import check as check_model
+
+    target = load_target(target_name)
+    problems = check_model(model_io.load(model).model, target)
+    console().print(check_table(problems, target.name))
+    if problems:
+        raise typer.Exit(1)
 
 
 @app.command(name="rules")

@@ -46,3 +46,10 @@ InputOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", help="What random inputs start from.")]
 RelativeOption = Annotated[float | None, typer.Option("--rtol", help="In place of the element type's tolerance.")]
 AbsoluteOption = Annotated[float | None, typer.Option("--atol", help="In place of the element type's tolerance.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="NAME|FILE", help="An engine; a fusion that it has no kernel for is refused."),
+]
+FastOption = Annotated[
+    bool, typer.Option("--fast", help="Verify ngine_ref's fast paths too, not only its readable kernels.")
+]

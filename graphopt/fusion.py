@@ -29,6 +29,8 @@ from graphopt.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
 from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
 from graphopt.scope import Node, Scope, read_scopes
+from graphopt.target import Target
+from graphopt.target_check import refuses
 
 Model = str | os.PathLike[str] | ModelProto | LoadedModel
 Rules = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | RuleSet
@@ -54,6 +56,7 @@ def fuse(
     order: Order = "sink",
     functions: bool = True,
     cleanups: Iterable[str] | None = None,
+    target: Target | None = None,
     observer: Observer | None = None,
 ) -> FusionResult:
     """Fuse the operators of a model by rules, and prove that the result computes the same.
@@ -68,6 +71,7 @@ def fuse(
         functions: write the body of each fused operator into the model, so that any runtime can run it.
         cleanups: names of cleanups to run before the rules (see `graphopt.cleanups.names`); None for those that the
             rules' set chooses.
+        target: an engine; a fusion that it has no kernel for is refused.
         observer: called at every decision; it must not change anything.
 
     Raises:
@@ -91,7 +95,7 @@ def fuse(
             for scope in scopes:
                 if share_prefix and joins_prefixes(group):
                     ledger.shared_prefixes += share_prefixes(scope, group, order)
-                sweep(group, scope, order, ledger, outliner, observer)
+                sweep(group, scope, order, ledger, outliner, target, observer)
         ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
         result, certificate = _certified(loaded.model, loaded.name, scopes, chosen, bare, functions=functions)
     after = _operators(scopes)
@@ -131,6 +135,7 @@ def sweep(
     order: Order,
     ledger: Ledger,
     outliner: Outliner,
+    target: Target | None = None,
     observer: Observer | None = None,
 ) -> None:
     """One pass of one operator's rules over a scope: find all matches, then apply those that are disjoint together."""
@@ -139,6 +144,8 @@ def sweep(
     owners: dict[int, FusedNode] = {}
     for anchor in anchors(rules, view):
         decision = decide(rules, view, anchor, order)
+        if target is not None and isinstance(decision, Match):
+            decision = _judged_by(target, decision, view)
         taken = (anchor,) if not isinstance(decision, Match) else decision.nodes
         owner = next((owners[index] for index in taken if index in owners), None)
         if observer is not None:
@@ -157,6 +164,14 @@ def sweep(
         ledger.counts[rules[0].op_type] += len(calls)
         scope.nodes = list(_replaced(scope.nodes, calls, owners))
         scope.is_rewritten = True
+
+
+def _judged_by(target: Target, match: Match, view: DataflowGraph) -> Match | Refusal:
+    reason = refuses(match, view, target)
+    if reason is None:
+        return match
+    label = view.nodes[match.anchor].label
+    return Refusal(match.rule.op_type, label, 0, "target", reason, label, view.scope.title)
 
 
 def anchors(rules: Sequence[Rule], view: DataflowGraph) -> list[int]:

@@ -45,5 +45,6 @@ def run_alone(node: NodeProto, loaded: LoadedModel, inputs: Mapping[str, Any]) -
     for name in names:
         graph.output.add(name=name)
     folder = loaded.path.resolve().parent if loaded.path is not None else None
-    results = ngine_ref.InferenceSession(alone, folder=folder).run(names, dict(inputs))
+    options = ngine_ref.SessionOptions(fast_paths=False)
+    results = ngine_ref.InferenceSession(alone, options, folder=folder).run(names, dict(inputs))
     return dict(zip(names, results, strict=True))

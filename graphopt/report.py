@@ -17,12 +17,16 @@ from graphopt.eligibility import sentence
 from graphopt.explanation import Explanation, Verdict
 from graphopt.ledger import Refusal, Report
 from graphopt.rule import Condition, PatternNode, Rule
+from graphopt.target_check import CANNOT_RUN, Problem
 
 if TYPE_CHECKING:
     from graphopt.verification import VerificationReport
 
 JSON_SCHEMA = 1
 """The version of the JSON report: keys may be added, never renamed."""
+
+MOST_RULES = 8
+"""With more rules than this, those that found no candidate share a line."""
 
 _MARKS = {True: Text("✓", "green"), False: Text("✗", "red"), None: Text("–", "dim")}
 _OUTCOMES = {"fused": "green", "refused": "yellow", "absorbed": "cyan", "cleaned up": "cyan", "no match": "dim"}
@@ -67,11 +71,17 @@ def _rules_table(report: Report) -> Table:
     refused: dict[str, list[Refusal]] = {}
     for refusal in report.refusals:
         refused.setdefault(refusal.rule, []).append(refusal)
+    idle = [rule for rule, count in report.counts.items() if not count and rule not in refused]
+    hidden = idle if len(report.counts) > MOST_RULES else []
     for rule, count in report.counts.items():
+        if rule in hidden:
+            continue
         refusals = refused.get(rule, [])
         table.add_row(
             Text(rule, "bold" if count else "dim"), _number(count), _number(len(refusals)), _reasons(refusals)
         )
+    if hidden:
+        table.add_row(Text(f"{len(hidden)} others", "dim"), _number(0), _number(0), "")
     return table
 
 
@@ -223,6 +233,20 @@ def _verification_sentences(report: VerificationReport) -> Iterable[Text]:
         yield Text("onnxruntime gives other outputs for the fused model.", "red")
     elif report.onnxruntime_runs_fused:
         yield Text("onnxruntime itself gives the same outputs for the fused model.", "green")
+
+
+def check_table(problems: Sequence[Problem], target: str) -> RenderableType:
+    """The nodes that a target cannot run, or runs differently, and how many there are."""
+    if not problems:
+        return Text(f"The target {target} runs every node as ONNX defines it.", "green")
+    table = _table("", "Operator", "Node", "Why", text_columns=4)
+    for problem in problems:
+        style = "red" if problem.severity == CANNOT_RUN else "yellow"
+        node = f"{problem.node} in {problem.scope}" if problem.scope else problem.node
+        table.add_row(Text(problem.severity, style), problem.operator, node, problem.reason)
+    counts = Counter(problem.severity for problem in problems)
+    outcome = [f"{count:,} × {severity}" for severity, count in counts.items()]
+    return Group(table, Text(), Text(f"The target {target}: {', '.join(outcome)}."))
 
 
 def demo_table(reports: Mapping[str, Report]) -> RenderableType:

@@ -113,6 +113,7 @@ def verify(
     rtol: float | None = None,
     atol: float | None = None,
     memory_budget: int = DEFAULT_BUDGET,
+    fast: bool = False,
     on_progress: Progress | None = None,
 ) -> VerificationReport:
     """Run both models on the same inputs and compare every value that both have.
@@ -123,6 +124,7 @@ def verify(
         inputs, shapes, seed: what is fed, see `make_feeds`.
         rtol, atol: in place of the element type's own tolerance, see `comparison.TOLERANCES`.
         memory_budget: bytes of values that are held at a time, of each model.
+        fast: let ngine_ref use its fast paths; by default the readable kernels judge.
         on_progress: told as values are compared.
 
     Raises:
@@ -134,7 +136,7 @@ def verify(
     feeds = make_feeds(before.model, shapes=shapes, arrays=inputs, seed=seed)
     common = _common_values(before.model, after.model)
     makers = _makers(after.model)
-    session = _reference_session(after)
+    session = _reference_session(after, fast)
     sizes = value_sizes(before.model, {name: array.shape for name, array in feeds.arrays.items()})
     compared: dict[str, ValueComparison] = {}
     for names in _batches(common, sizes, memory_budget):
@@ -266,10 +268,10 @@ def _with_outputs(loaded: LoadedModel, names: Sequence[str]) -> ModelProto:
     return copy
 
 
-def _reference_session(loaded: LoadedModel) -> ngine_ref.InferenceSession:
+def _reference_session(loaded: LoadedModel, fast: bool) -> ngine_ref.InferenceSession:
     folder = loaded.path.resolve().parent if loaded.path is not None else None
     try:
-        return ngine_ref.InferenceSession(loaded.model, folder=folder)
+        return ngine_ref.InferenceSession(loaded.model, ngine_ref.SessionOptions(fast_paths=fast), folder=folder)
     except ngine_ref.NgineError as error:
         raise VerificationError(f"{loaded.name}: ngine_ref cannot load it: {error}") from None
 
