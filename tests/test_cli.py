@@ -283,14 +283,14 @@ def test_a_folder_that_nobody_may_write(run: Run, tmp_path: Path):
 def test_a_failed_certificate(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subcommand: str):
     (tmp_path / "m.fused.onnx").write_bytes(b"an older result")
     failed = Certificate(False, 1, "y", "output 'y': a planted difference")
-    monkeypatch.setattr(fusion, "certify", lambda *_: failed)
+    monkeypatch.setattr(fusion, "certify", lambda *_, **__: failed)
     sentence = assert_refused(run, tmp_path, subcommand, "m.onnx", status=1)
     assert "the fused model does not compute the same" in sentence
     assert "a planted difference" in sentence
 
 
 def test_an_interruption(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fusion, "certify", interrupted)
@@ -301,7 +301,9 @@ def test_an_interruption(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_control_c_in_a_process_of_its_own(tmp_path: Path):
     """A real signal, sent at the moment the result is being proven."""
     onnx.save(model(TEXT), tmp_path / "m.onnx")
-    script = "import os, signal, graphopt.fusion as f; f.certify = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+    script = (
+        "import os, signal, graphopt.fusion as f; f.certify = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+    )
     script += "import sys; sys.argv = ['graphopt', 'fuse', 'm.onnx']\nfrom graphopt.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, check=False
