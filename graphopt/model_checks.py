@@ -59,6 +59,7 @@ def _check_header(model: ModelProto, name: str) -> None:
             f"{name}: the model has IR version {model.ir_version}, and onnx {onnx.__version__} knows versions up to "
             f"{int(onnx.IR_VERSION)}; install a newer onnx."
         )
+    _check_own_text(model, "the model", name)
     _check_standard_import(_imports(model, name), model.graph.node, "the model", name)
     for title, count in Counter(map(function_title, model.functions)).items():
         if count > 1:
@@ -96,11 +97,18 @@ def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
     return imports
 
 
+def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str, name: str) -> None:
+    """Refuse a message whose own text, such as its name or its metadata, is not text. None has a field of bytes."""
+    values = [value for _, value in message.ListFields()]
+    values += [text for entry in message.metadata_props for text in (entry.key, entry.value)]
+    _check_text(values, title, name)
+
+
 def _check_nodes(place: GraphPlace, name: str) -> None:
     """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
-    _check_text((text for node in place.nodes for text in (node.op_type, node.domain, node.name)), place, name)
+    _check_text((text for node in place.nodes for text in (node.op_type, node.domain, node.name)), place.title, name)
     attributes = {(attribute.name, attribute.type) for node in place.nodes for attribute in node.attribute}
-    _check_text((attribute for attribute, _ in attributes), place, name)
+    _check_text((attribute for attribute, _ in attributes), place.title, name)
     for attribute, kind in attributes:
         if not attribute or kind == AttributeProto.UNDEFINED:
             node = next(node for node in place.nodes if any(a.name == attribute for a in node.attribute))
@@ -113,6 +121,7 @@ def _check_nodes(place: GraphPlace, name: str) -> None:
 def _check_names(place: GraphPlace, name: str) -> set[str]:
     """Refuse names with two meanings; returns all names to which this graph gives one."""
     graph = place.graph
+    _check_own_text(graph, place.title, name)
     outputs = [value for node in place.nodes for value in node.output[:] if value]
     if isinstance(graph, GraphProto):
         inputs = [value.name for value in graph.input]
@@ -121,7 +130,7 @@ def _check_names(place: GraphPlace, name: str) -> set[str]:
     else:
         inputs, constants = list(graph.input), []
     made = {*outputs, *inputs, *constants}
-    _check_text(made, place, name)
+    _check_text(made, place.title, name)
     if "" in made:
         raise ModelError(f"{name}: {place.title} has an input or an initializer without a name.")
     _check_once(inputs, "lists the input", place, name)
@@ -132,10 +141,10 @@ def _check_names(place: GraphPlace, name: str) -> set[str]:
     return made
 
 
-def _check_text(names: Iterable[str], place: GraphPlace, name: str) -> None:
+def _check_text(names: Iterable[object], title: str, name: str) -> None:
     # Protobuf gives bytes where text was expected and the file's bytes are not UTF-8.
     if bytes in set(map(type, names)):
-        raise ModelError(f"{name}: {place.title} has a name that is not UTF-8 text; the file is damaged.")
+        raise ModelError(f"{name}: {title} has text that is not UTF-8; the file is damaged.")
 
 
 def _check_once(names: list[str], has: str, place: GraphPlace, name: str) -> None:
@@ -169,7 +178,7 @@ def _check_reads(place: GraphPlace, defined: dict[GraphPlace, set[str]], name: s
         scope = scope.parent
     if not read:
         return
-    _check_text(read, place, name)
+    _check_text(read, place.title, name)
     for node in place.nodes:
         for value in node.input:
             if value in read:

@@ -191,11 +191,28 @@ def test_names_that_are_not_text_are_refused(text: bytes) -> None:
     assert "not UTF-8" in refusal(model)
 
 
+@pytest.mark.parametrize("field", ["producer_name", "doc_string"])
+def test_text_of_the_model_is_checked(field: str) -> None:
+    model = parse(RELU)
+    setattr(model, field, "the_text")
+    data = model.SerializeToString().replace(b"the_text", b"\xff" * 8)
+    assert "the model has text that is not UTF-8" in refusal(ModelProto.FromString(data))
+
+
+def test_text_of_a_graph_is_checked() -> None:
+    model = parse(RELU)
+    model.graph.name = "the_name"
+    model.graph.metadata_props.add(key="a", value="the_text")
+    for text in (b"the_name", b"the_text"):
+        data = model.SerializeToString().replace(text, b"\xff" * 8)
+        assert "the graph has text that is not UTF-8" in refusal(ModelProto.FromString(data))
+
+
 def test_a_function_output_that_is_not_text_is_refused() -> None:
     model = parse(RELU)
     model.functions.add(name="F", domain="my", output=["the_output"])
     model = ModelProto.FromString(model.SerializeToString().replace(b"the_output", b"\xff" * 10))
-    assert "function 'my::F' has a name that is not UTF-8" in refusal(model)
+    assert "function 'my::F' has text that is not UTF-8" in refusal(model)
 
 
 def with_tensor(**fields: object) -> ModelProto:
