@@ -242,6 +242,15 @@ class _Grower:
             value = output
         shared = self.read_again(scope, value, result)
         visible = scope.visible()
+        alike = sorted(name for name, other in visible.items() if other == result and name != value)
+        if alike and self.chance(15):
+            axis = self.draw(st.sampled_from([2, 3, -1, -2]))
+            output = self.node(scope, "Concat", [self.pick(alike), value], axis=axis)
+            self.expect("ConcatFusedTail", output, fused=False)
+            longer = list(result)
+            longer[axis] *= 2
+            self.keep(scope, output, tuple(longer))
+            return
         fitting = sorted(n for n, s in visible.items() if len(s) == 4 and (s[0], s[2:]) == (shape[0], shape[2:]))
         prefix = [self.pick([n for n in fitting if n != value]) for _ in range(self.draw(st.integers(1, 3)))]
         axis = 1 if self.chance(70) else -3
