@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ngine_ref.dtypes import DType, is_floating, is_text, wide
+from ngine_ref.dtypes import DType, is_text, wide
 from ngine_ref.errors import OperatorError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.resize_coordinates import (
@@ -133,22 +133,33 @@ class _Steps:
     taps: list[Taps]
     shapes: list[tuple[int, ...]]
     """Of a chunk, before the first step and after each."""
+    source: DType
     work: DType
+    weighted: bool
+    """Whether any step adds up; if none does, the last one writes straight into the output."""
 
     def requests(self) -> list[Request]:
-        """A chunk in the element type of the work, what each step makes of it, and one more of that for its terms."""
-        return [((math.prod(shape),), self.work) for shape in [*self.shapes, max(self.shapes, key=math.prod)]]
+        """A chunk in the element type of the work, what each step makes of it, and room for a term of a sum."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        term = max(sizes[1:]) if self.weighted else 0
+        if self.source == self.work:
+            sizes[0] = 0
+        if not self.weighted:
+            sizes[-1] = 0
+        return [((size,), self.work) for size in (*sizes, term)]
 
-    def apply(self, source: Array, memory: Array) -> Array:
-        """The resized chunk, in the element type of the work."""
+    def apply(self, source: Array, memory: Array, place: Array) -> Array:
+        """The resized chunk in the element type of the work, which is `place` unless there are weights."""
         first, *results, term = carve(memory, *self.requests())
-        current = _head(first, source.shape)
-        current[...] = source
+        current = source
+        if self.source != self.work:
+            current = _head(first, source.shape)
+            current[...] = source
         for taps, result in zip(self.taps, results, strict=True):
             shape = list(current.shape)
             shape[taps.axis] = len(taps.indices)
-            target = _head(result, shape)
-            _apply_taps(current, taps, target, _head(term, shape))
+            target = place if taps is self.taps[-1] and not self.weighted else _head(result, shape)
+            _apply_taps(current, taps, target, term)
             current = target
         return current
 
@@ -157,10 +168,11 @@ def _head(memory: Array, shape: Sequence[int]) -> Array:
     return memory[: math.prod(shape)].reshape(shape)
 
 
-def _apply_taps(source: Array, taps: Taps, target: Array, term: Array) -> None:
+def _apply_taps(source: Array, taps: Taps, target: Array, room: Array) -> None:
     if taps.weights is None:
         _select(source, taps, target)
         return
+    term = _head(room, target.shape)
     column = [1] * source.ndim
     column[taps.axis] = -1
     for index in range(taps.indices.shape[1]):
@@ -196,40 +208,44 @@ def _kernel(
         key=lambda taps: len(taps.indices) / max(1, x.shape[taps.axis]),
     )
     first = min((taps.axis for taps in changing), default=0)
-    weighted = any(taps.weights is not None for taps in changing)
-    work = _work_dtype(x.dtype) if weighted else x.dtype
-    steps = _lay_out(changing, x.shape, first, work)
-    finish = _finisher(x.dtype, rounds=rounds) if weighted else _assign
+    steps = _lay_out(changing, x, first)
+    finish = _finisher(x.dtype, rounds=rounds)
     outside = [(taps.axis, taps.outside) for taps in all_taps if extrapolation is not None and taps.outside.any()]
-    by_index = is_text(x.dtype) or not changing
+    text = is_text(x.dtype)  # Python objects do not fit into scratch memory
 
     @np.errstate(all="ignore")
     def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
         source, out = present(inputs, 0), outputs[0]
         if out.size == 0:
             return
-        if by_index:
+        if not changing:
+            out[...] = source
+        elif text:
             out[...] = source[np.ix_(*_all_indices(all_taps, source.shape))]
         else:
             for chunk, place in _chunks(source, out, first, steps.shapes[0][0]):
-                finish(steps.apply(chunk, workspace.scratch), place)
+                result = steps.apply(chunk, workspace.scratch, place)
+                if steps.weighted:
+                    finish(result, place)
         for axis, cells in outside:
             np.moveaxis(out, axis, 0)[cells] = np.asarray(extrapolation, np.float64).astype(out.dtype)
 
-    scratch_bytes = 0 if by_index else bytes_needed(*steps.requests())
+    scratch_bytes = 0 if text else bytes_needed(*steps.requests())
     return Kernel((output,), compute, scratch_bytes=scratch_bytes, strided=True)
 
 
-def _lay_out(changing: list[Taps], shape: tuple[int, ...], first: int, work: DType) -> _Steps:
+def _lay_out(changing: list[Taps], x: TensorSpec, first: int) -> _Steps:
     """The steps for chunks `[n, *axes from the first that changes on]`, with n so that a chunk is about a block."""
     moved = [replace(t, axis=t.axis - first + 1) for t in changing]
-    shapes = [[1, *shape[first:]]]
+    weighted = any(taps.weights is not None for taps in changing)
+    shapes = [[1, *x.shape[first:]]]
     for taps in moved:
         shapes.append([*shapes[-1]])
         shapes[-1][taps.axis] = len(taps.indices)
     most = max(1, max(map(math.prod, shapes)))
-    count = max(1, min(BLOCK // most, shape[first - 1] if first else 1))
-    return _Steps(moved, [(count, *rest) for _, *rest in shapes], work)
+    count = max(1, min(BLOCK // most, x.shape[first - 1] if first else 1))
+    work = _work_dtype(x.dtype) if weighted else x.dtype
+    return _Steps(moved, [(count, *rest) for _, *rest in shapes], x.dtype, work, weighted)
 
 
 def _chunks(source: Array, out: Array, first: int, count: int) -> Iterator[tuple[Array, Array]]:
@@ -252,14 +268,10 @@ def _work_dtype(dtype: DType) -> DType:
     return np.dtype(np.float64) if dtype.kind in "iu" else wide(dtype)
 
 
-def _assign(values: Array, out: Array) -> None:
-    out[...] = values
-
-
 def _finisher(dtype: DType, *, rounds: bool) -> Callable[[Array, Array], None]:
     """How results are brought to the output's element type."""
-    if is_floating(dtype) or dtype.kind == "c":
-        return _assign
+    if dtype.kind not in "iu":
+        return lambda values, out: np.copyto(out, values, casting="unsafe")
     limits = np.iinfo(dtype)
     low = float(limits.min)
     high = float(limits.max) if limits.bits < 64 else np.nextafter(float(limits.max), 0.0)
