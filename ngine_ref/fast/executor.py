@@ -66,10 +66,9 @@ class Part:
     def build(self, placed: Placed, filters: Float32, making: Sequence[Instruction]) -> PartStep:
         """The instructions of one step, which also does its share of `making` filters for a later one."""
         rows = range(self.grid.tile_rows)
-        outer: list[int] = []
-        if placed.transforms:
-            outer += [rows[0]] if self.above else []
-            outer += [rows[-1]] if self.below and rows[-1] not in outer else []
+        # In every step, whether it reads border rows or not: another part may still be reading what these rows hold
+        # from before, because the step may write into a buffer that was last read one step ago.
+        outer = sorted(({rows[0]} if self.above else set()) | ({rows[-1]} if self.below else set()))
         inner = [row for row in rows if row not in outer]
         borders = [instruction for name in placed.transforms for instruction in self._fetch_borders(name)]
         last = [
@@ -95,16 +94,17 @@ class Part:
 
 
 class Instance:
-    """A program made ready for one batch, height and width; for one run at a time.
+    """A program made ready for one size of picture; for one run at a time.
 
     Args:
         plan: the program's schedule.
         kept: the filters of every step; None to make them anew in each run.
+        grids: the parts.
     """
 
-    def __init__(self, plan: Schedule, kept: Sequence[Float32] | None, batch: int, height: int, width: int) -> None:
+    def __init__(self, plan: Schedule, kept: Sequence[Float32] | None, grids: Sequence[Grid]) -> None:
         self.plan = plan
-        self.parts = [Part(plan, grid) for grid in cut(batch, height, width, PARTS)]
+        self.parts = [Part(plan, grid) for grid in grids]
         for above, below in pairwise(self.parts):
             if joined(above.grid, below.grid):
                 above.below, below.above = below, above
@@ -171,25 +171,25 @@ class Region:
         self._steps = [placed.step for placed in self.plan.steps]
         self._keep = keep_filters
 
-    def bind(self, batch: int, height: int, width: int) -> BoundRegion:
-        """The program for pictures of that size."""
+    def bind(self, batch: int, height: int, width: int, parts: int = PARTS) -> BoundRegion:
+        """The program for pictures of that size, in at most `parts` parts."""
         tiles = batch * -(-height // TILE) * -(-width // TILE)
         large = kept_bytes(self._steps) > LARGE_FILTERS and tiles >= MANY_TILES
         keep = not large if self._keep is None else self._keep
-        return BoundRegion(self.plan, keep, batch, height, width)
+        return BoundRegion(self.plan, keep, cut(batch, height, width, parts))
 
 
 class BoundRegion:
     """A program for one size of picture. Safe to use from several threads."""
 
-    def __init__(self, plan: Schedule, keep: bool, batch: int, height: int, width: int) -> None:
+    def __init__(self, plan: Schedule, keep: bool, grids: Sequence[Grid]) -> None:
         steps = [placed.step for placed in plan.steps]
         arena = Arena()
         self._kept = {step: keep_filters(step, arena) for step in steps if not step.pointwise} if keep else None
         filters = None
         if self._kept is not None:
             filters = [pointwise_filters(step) if step.pointwise else self._kept[step].bank for step in steps]
-        self.instances: Instances[Instance] = Instances(lambda: Instance(plan, filters, batch, height, width))
+        self.instances: Instances[Instance] = Instances(lambda: Instance(plan, filters, grids))
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
         """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the program's order."""

@@ -77,17 +77,17 @@ class StreamRegion:
             self.few = FewOutputs(stream.few.weight, stream.few.bias)
         self.scale = 2 if stream.enlarge else 1
 
-    def bind(self, batch: int, height: int, width: int) -> BoundStream:
-        """The stream for pictures of that size."""
-        return BoundStream(self, batch, self.scale * height, self.scale * width)
+    def bind(self, batch: int, height: int, width: int, parts: int = PARTS) -> BoundStream:
+        """The stream for pictures of that size, its strips shared among `parts` workers."""
+        return BoundStream(self, batch, self.scale * height, self.scale * width, parts)
 
 
 class BoundStream:
     """A stream for one size of result. Safe to use from several threads."""
 
-    def __init__(self, region: StreamRegion, batch: int, height: int, width: int) -> None:
+    def __init__(self, region: StreamRegion, batch: int, height: int, width: int, parts: int) -> None:
         self._workers: Instances[list[StripWorker]] = Instances(
-            lambda: [StripWorker(region, height, width) for _ in range(PARTS)]
+            lambda: [StripWorker(region, height, width, parts) for _ in range(parts)]
         )
         self._batch, self._height = batch, height
 
@@ -100,20 +100,20 @@ class BoundStream:
             def work(share: list[int]) -> None:
                 with np.errstate(all="ignore"):
                     for part in share:
-                        for image, row in strips[part::PARTS]:
+                        for image, row in strips[part :: len(workers)]:
                             workers[part].strip(images[image], result[image], row)
 
             with one_thread_each():
-                run_team(work, PARTS, helpers, Progress(PARTS))
+                run_team(work, len(workers), helpers, Progress(len(workers)))
 
 
 class StripWorker:
     """The buffers of one worker for one size of result."""
 
-    def __init__(self, region: StreamRegion, height: int, width: int) -> None:
+    def __init__(self, region: StreamRegion, height: int, width: int, parts: int) -> None:
         self.region, self.height, self.width = region, height, width
         self.margin = 1 if region.few else 0
-        strips = PARTS * -(-height // (PARTS * MOST_ROWS))
+        strips = parts * -(-height // (parts * MOST_ROWS))
         tile_rows = -(-(-(-height // strips) + 2 * self.margin) // TILE)
         self.rows = TILE * tile_rows - 2 * self.margin
         """Rows of the result that a strip makes."""

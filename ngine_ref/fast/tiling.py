@@ -19,9 +19,11 @@ from itertools import pairwise
 
 from ngine_ref.fast.layout import LANE_MULTIPLE, Band, Grid
 from ngine_ref.fast.winograd import TILE
+from ngine_ref.worker_pool import core_count
 
-PARTS = 2
-"""Parts a picture is cut into: the bits of a result depend on it, so it does not follow the number of workers."""
+PARTS = min(core_count(), 16)
+"""Parts a picture is cut into, one a core. The bits of a result depend on it, so it does not follow the number of
+workers that a run gets."""
 CALLS = 7.0
 """What the calls of one tile row cost, in lanes."""
 LANE_COST = {16: 1.3, 32: 1.05, 48: 1.12, 64: 1.0, 80: 1.06, 96: 1.06, 112: 1.08, 128: 1.08}
