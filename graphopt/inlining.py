@@ -195,11 +195,9 @@ def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]
     fused_domains = {domain for domain, _ in gone}
     for owner in (model, *model.functions):
         unused = fused_domains - _domains_in_use(model, owner)
-        imports = [entry for entry in owner.opset_import if entry.domain not in unused]
-        versions = [(entry.domain, entry.version) for entry in imports]
-        del owner.opset_import[:]
-        for domain, version in versions:
-            owner.opset_import.add(domain=domain, version=version)
+        for place in reversed(range(len(owner.opset_import))):
+            if owner.opset_import[place].domain in unused:
+                del owner.opset_import[place]
     remembered = metadata(model)
     if remembered.get(IR_VERSION, "") in _OLDER_IR:
         model.ir_version = int(remembered[IR_VERSION])

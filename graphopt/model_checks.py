@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import chain
 
 import onnx
@@ -81,6 +82,8 @@ def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
     """Version by domain. The same import twice is harmless; two versions of one domain leave the meaning open."""
     imports: dict[str, int] = {}
     for entry in owner.opset_import:
+        if isinstance(entry.domain, bytes):  # protobuf gives bytes for what is not UTF-8
+            raise ModelError(f"{name}: an opset import has a domain that is not UTF-8 text; the file is damaged.")
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if imports.setdefault(domain, entry.version) != entry.version:
             raise ModelError(
@@ -107,15 +110,41 @@ def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str
 def _check_nodes(place: GraphPlace, name: str) -> None:
     """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
     _check_text((text for node in place.nodes for text in (node.op_type, node.domain, node.name)), place.title, name)
-    attributes = {(attribute.name, attribute.type) for node in place.nodes for attribute in node.attribute}
-    _check_text((attribute for attribute, _ in attributes), place.title, name)
-    for attribute, kind in attributes:
-        if not attribute or kind == AttributeProto.UNDEFINED:
-            node = next(node for node in place.nodes if any(a.name == attribute for a in node.attribute))
+    attributes: dict[tuple[str, str, str, int], NodeProto] = {}
+    for node in place.nodes:
+        if found := node.attribute:
+            domain, op_type = node.domain, node.op_type
+            for attribute in found:
+                attributes.setdefault((domain, op_type, attribute.name, attribute.type), node)
+    _check_text((attribute for _, _, attribute, _ in attributes), place.title, name)
+    for (domain, op_type, attribute_name, kind), node in attributes.items():
+        if not attribute_name or kind == AttributeProto.UNDEFINED:
             raise ModelError(
-                f"{name}: {node_title(node)} has an attribute {attribute!r} without a name or a type; "
+                f"{name}: {node_title(node)} has an attribute {attribute_name!r} without a name or a type; "
                 "the file is damaged, or written by a tool older than ONNX 1.0."
             )
+        if not _may_have_type(domain, op_type, attribute_name, kind):
+            raise ModelError(
+                f"{name}: {node_title(node)} has an attribute {attribute_name!r} of type "
+                f"{AttributeProto.AttributeType.Name(kind)}, which the operator does not take; the file is damaged."
+            )
+
+
+@lru_cache(maxsize=4096)
+def _may_have_type(domain: str, op_type: str, attribute: str, kind: int) -> bool:
+    """Whether any version of the operator takes an attribute of that type; one that onnx does not know takes all."""
+    domain = "" if domain == "ai.onnx" else domain
+    if not defs.has(op_type, domain):
+        return True
+    newest = defs.get_schema(op_type, domain).since_version
+    known = False
+    for version in range(newest, 0, -1):
+        if defs.has(op_type, max_inclusive_version=version, domain=domain):
+            taken = defs.get_schema(op_type, version, domain).attributes.get(attribute)
+            known = known or taken is not None
+            if taken is not None and taken.type.value == kind:
+                return True
+    return not known
 
 
 def _check_names(place: GraphPlace, name: str) -> set[str]:

@@ -160,8 +160,6 @@ def set_metadata(proto: ModelProto | NodeProto, key: str, value: str) -> None:
 
 def drop_metadata(proto: ModelProto | NodeProto, *keys: str) -> None:
     """Remove entries of a model's or a node's metadata."""
-    kept = [(entry.key, entry.value) for entry in proto.metadata_props if entry.key not in keys]
-    if len(kept) != len(proto.metadata_props):
-        del proto.metadata_props[:]
-        for key, value in kept:
-            proto.metadata_props.add(key=key, value=value)
+    for place in reversed(range(len(proto.metadata_props))):
+        if proto.metadata_props[place].key in keys:
+            del proto.metadata_props[place]
