@@ -7,13 +7,14 @@ them, and no body of ours takes their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from graphopt.outlining import Body, FusedNode, specialise
 from graphopt.record import Replaced, read_record
-from graphopt.rule import Rule
+from graphopt.rule import PatternNode, Rule
 from graphopt.scope import Node, Scope, opset_versions
 
 Key = tuple[str, str]
@@ -59,44 +60,57 @@ class Adopter:
         return self._bodies[key]
 
     def _recognise(self, node: Node, function: FunctionProto | None, count: int | None, opset: int) -> Body | None:
+        given = _constants(function) if function is not None else {}
         for rule in self._rules.get((node.domain, node.op_type), ()):
             if not _has_defaults(rule, node):
                 continue
             version = opset if function is None else opset_versions(function).get("", opset)
             count = count if rule.variadic else None
             for absent in (_absent(rule, node, count), frozenset[str]()):
-                wanted = self._written(rule, function, count, version, absent)
-                if wanted is not None and (function is None or _same_body(wanted, function)):
-                    return Body(rule.key, function or wanted, rule.label, count, (), version, absent)
+                for wanted in self._written(rule, given, "", count, version, absent):
+                    if function is None or _same_body(wanted, function):
+                        return Body(rule.key, function or wanted, rule.label, count, (), version, absent)
         return None
 
     def _written(
-        self, rule: Rule, function: FunctionProto | None, count: int | None, opset: int, absent: frozenset[str]
-    ) -> FunctionProto | None:
-        """What a rule would have been written as, with the constants that the function has."""
-        constants = {name: numpy_helper.from_array(value) for name, value in rule.constants.items()}
-        if function is not None:
-            constants.update(_constants(function, constants))
-        nested: dict[tuple[str, ...], FunctionProto] = {}
-        for pattern in rule.body:
-            if pattern.domain in self._domains:
-                inner = self._rules.get((pattern.domain, pattern.op_type))
-                if not inner:
-                    return None
-                inputs = zip(inner[0].inputs, pattern.inputs, strict=False)
-                without = frozenset(formal for formal, name in inputs if name in absent)
-                written = self._written(inner[0], None, None, opset, without)
-                if written is None:
-                    return None
-                nested[pattern.outputs] = written
-        return specialise(rule, constants, nested, count, opset, absent)
+        self,
+        rule: Rule,
+        given: Mapping[str, TensorProto],
+        prefix: str,
+        count: int | None,
+        opset: int,
+        absent: frozenset[str],
+    ) -> Iterator[FunctionProto]:
+        """What a rule may have been written as, with the constants that the function has (`given`, by their names
+        there, which begin with `prefix`): a fused operator in its body may be any of that operator's rules."""
+        constants = {
+            name: given.get(prefix + name) or numpy_helper.from_array(value) for name, value in rule.constants.items()
+        }
+        fused = [pattern for pattern in rule.body if pattern.domain in self._domains]
+        choices = [list(self._written_inside(pattern, given, prefix, opset, absent)) for pattern in fused]
+        for functions in product(*choices):
+            nested = {pattern.outputs: function for pattern, function in zip(fused, functions, strict=True)}
+            yield specialise(rule, constants, nested, count, opset, absent)
+
+    def _written_inside(
+        self,
+        pattern: PatternNode,
+        given: Mapping[str, TensorProto],
+        prefix: str,
+        opset: int,
+        absent: frozenset[str],
+    ) -> Iterator[FunctionProto]:
+        for rule in self._rules.get((pattern.domain, pattern.op_type), ()):
+            inputs = zip(rule.inputs, pattern.inputs, strict=False)
+            without = frozenset(formal for formal, name in inputs if name in absent)
+            yield from self._written(rule, given, f"{prefix}{pattern.outputs[0]}_", None, opset, without)
 
 
-def _constants(function: FunctionProto, wanted: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
+def _constants(function: FunctionProto) -> dict[str, TensorProto]:
     return {
         node.output[0]: node.attribute[0].t
         for node in function.node
-        if node.op_type == "Constant" and node.output[0] in wanted and len(node.attribute) == 1
+        if node.op_type == "Constant" and len(node.attribute) == 1
     }
 
 

@@ -28,6 +28,7 @@ class Body:
     function: FunctionProto
     """Its domain is chosen when the whole model is known, see `body_domains`."""
     rule_label: str
+    """The label of the rule, and of the rules that made the fused operators in its body."""
     variadic_count: int | None
     dtypes: tuple[str, ...]
     """The element types of its constants."""
@@ -111,7 +112,8 @@ class Outliner:
             function = specialise(rule, constants, functions, count, view.scope.opset, absent)
             dtypes = tuple(dict.fromkeys(_dtype_name(tensor) for tensor in constants.values()))
             absent = absent.union(*(inner.absent for inner in nested))
-            body = Body(rule.key, function, rule.label, count, dtypes, view.scope.opset, absent)
+            label = ".".join(filter(None, [rule.label, *(inner.rule_label for inner in nested)]))
+            body = Body(rule.key, function, label, count, dtypes, view.scope.opset, absent)
             self._bodies[key] = body
         return body
 
