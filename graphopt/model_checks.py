@@ -19,6 +19,12 @@ from graphopt.model_walk import GraphPlace, function_title, iterate_places, node
 from graphopt.tensor_size import element_count, tensor_size
 
 _STANDARD = ("", "ai.onnx")
+_ATTRIBUTE_TYPES = {
+    number: getattr(defs.OpSchema.AttrType, kind)
+    for kind, number in AttributeProto.AttributeType.items()
+    if number != AttributeProto.UNDEFINED
+}
+"""What onnx.proto and the operators' schemas call the same type."""
 
 
 def check_model(model: ModelProto, name: str) -> list[tuple[TensorProto, str]]:
@@ -142,7 +148,7 @@ def _may_have_type(domain: str, op_type: str, attribute: str, kind: int) -> bool
         if defs.has(op_type, max_inclusive_version=version, domain=domain):
             taken = defs.get_schema(op_type, version, domain).attributes.get(attribute)
             known = known or taken is not None
-            if taken is not None and taken.type.value == kind:
+            if taken is not None and taken.type == _ATTRIBUTE_TYPES[kind]:
                 return True
     return not known
 

@@ -184,6 +184,20 @@ def test_the_same_import_twice_is_harmless() -> None:
     assert check_model(model, "m.onnx") == []
 
 
+def test_attributes_have_a_type_that_some_version_of_the_operator_takes() -> None:
+    model = parse(
+        'g (float[1] x) => (float[1] y) { t = LeakyRelu <alpha = 0.1> (x)  y = Cast <to: string = "FLOAT"> (t) }'
+    )
+    assert check_model(model, "m.onnx") == []  # Cast took a string once
+    model.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("alpha", 1))
+    assert "LeakyRelu 't' has an attribute 'alpha' of type INT" in refusal(model)
+    model.graph.node[0].attribute[0].name = "unheard_of"
+    assert check_model(model, "m.onnx") == []
+    model.graph.node[0].domain = "my"
+    model.graph.node[0].attribute[0].name = "alpha"
+    assert check_model(model, "m.onnx") == []
+
+
 @pytest.mark.parametrize("text", [b"Relu", b"x", b"the_node"])
 def test_names_that_are_not_text_are_refused(text: bytes) -> None:
     data = parse("g (float[1] x) => (float[1] y) { [the_node] y = Relu <alpha = 1.0> (x) }").SerializeToString()
