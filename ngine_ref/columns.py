@@ -95,10 +95,10 @@ class Columns(Protocol):
 
 
 def columns_of(geometry: Geometry) -> Columns:
-    """The better way for these shapes: by rows where rows are long, and many taps meet few output channels."""
+    """The better way for these shapes: by rows where rows are long, and many cells meet few output channels."""
     height, width = geometry.windows.output[-2:]
     depth = geometry.w[1] * geometry.w[-1]
-    by_rows = height > 1 and width >= 16 and geometry.w[-2] > 1 and depth >= 32 and geometry.filters <= 96
+    by_rows = height > 1 and width >= 16 and geometry.w[-2] > 1 and depth >= 9 and geometry.filters <= 96
     return ByRows(geometry) if by_rows else Together(geometry)
 
 

@@ -187,6 +187,13 @@ def scales(*numbers: float) -> Array:
         # Halves, each way.
         (row(0, 1, 2, 3), [None, scales(1, 1, 1, 0.5)], {"nearest_mode": "round_prefer_floor"}, row(0, 2)),
         (row(0, 1, 2, 3), [None, scales(1, 1, 1, 0.5)], {"nearest_mode": "round_prefer_ceil"}, row(1, 3)),
+        # 0.1 + 8.5 / 2.5 - 0.5 is a whole number, also in binary.
+        (
+            row(1, 2, 3, 4, 5),
+            [None, scales(1, 1, 1, 2.5)],
+            {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": "ceil"},
+            row(1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5),
+        ),
         # The half that 1 / (2 / 7) should be in float32.
         (
             row(*range(7)),
