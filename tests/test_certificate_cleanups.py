@@ -16,7 +16,10 @@ Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 def parse(body: str, arrays: Arrays | None = None, *, given: str = "", made: str = "", opset: int = 17) -> ModelProto:
-    """A model from its statements, with an image `x` of open size and `f` of a fixed one; `T0231` is Transpose with those axes."""
+    """A model from its statements, with an image `x` of open size and `f` of a fixed one.
+
+    `T0231` is a Transpose with those axes.
+    """
     body = re.sub(r"\bT(\d)(\d)(\d)(\d)\b", r"Transpose <perm = [\1,\2,\3,\4]>", body)
     inputs = f"float[n,4,h,w] x, float[2,4,3,3] f{given}"
     text = (
