@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from onnx import FunctionProto, ModelProto, NodeProto
+from onnx import FunctionProto, ModelProto
 
 from graphopt import model_io
 from graphopt.adoption import Adopter
 from graphopt.assembly import assemble
+from graphopt.bare_calls import bodies_of_bare_calls, bodies_of_written_calls, body_of
 from graphopt.certificate import certify
 from graphopt.cleanups.driver import clean
 from graphopt.cleanups.names import AFTER_FUSION, known_cleanups
@@ -86,7 +87,7 @@ def fuse(
     cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
     with _paused_garbage_collection():
         scopes = prepared_scopes(loaded.model, chosen)
-        bare = _bare_calls(loaded.model, scopes)
+        bare = bodies_of_bare_calls(loaded.model, scopes)
         before = _operators(scopes)
         ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
         ledger.cleaned += clean(loaded.model, scopes, cleaning)
@@ -213,56 +214,14 @@ def _certified(
         result.CopyFrom(original)
         return result, CertificateSummary(ok=True, outputs=len(original.graph.output))
     result = assemble(original, scopes, digest=rules.digest, functions=functions)
-    made = {} if functions else _made_bare_calls(original, scopes)
-    bodies = _body_of(bare, made) if bare or made else ()
+    written = bodies_of_written_calls(original, scopes, functions=functions)
+    bodies = body_of(bare, written) if bare or written else ()
     proof = certify(original, result, bodies, domains=rules.domains)
     if not proof.ok:
         raise CertificateError(
             f"{name}: the fused model does not compute the same: {proof.reason}; nothing was written."
         )
     return result, CertificateSummary(ok=True, outputs=proof.outputs)
-
-
-def _bare_calls(model: ModelProto, scopes: Sequence[Scope]) -> dict[bytes, FunctionProto]:
-    """What the rules say of each fused node that the model has without a function, by the node as it stands."""
-    own = {(function.domain, function.name) for function in model.functions}
-    return {
-        node.proto.SerializeToString(): node.body.function
-        for scope in scopes
-        for node in scope.nodes
-        if isinstance(node, FusedNode) and (node.proto.domain, node.op_type) not in own
-    }
-
-
-def _made_bare_calls(original: ModelProto, scopes: Sequence[Scope]) -> dict[tuple[str, ...], FunctionProto]:
-    """What each new call without a function means.
-
-    Raises:
-        UsageError: the model has a function of its own that a bare call would run.
-    """
-    own = {(function.domain, function.name) for function in original.functions}
-    bodies: dict[tuple[str, ...], FunctionProto] = {}
-    for node in (node for scope in scopes for node in scope.nodes):
-        if isinstance(node, FusedNode) and not node.is_written:
-            if node.body.operator in own:
-                raise UsageError(
-                    f"The model has a function {'.'.join(node.body.operator)} of its own, which a bare call would run; "
-                    f"fuse with functions, or leave the rule {node.op_type} out."
-                )
-            bodies[(node.op_type, *node.inputs, "->", *node.outputs)] = node.body.function
-    return bodies
-
-
-def _body_of(
-    bare: Mapping[bytes, FunctionProto], made: Mapping[tuple[str, ...], FunctionProto]
-) -> Callable[[NodeProto], FunctionProto | None]:
-    """What gives each call without a function its body, for the proof."""
-
-    def body_of(call: NodeProto) -> FunctionProto | None:
-        known = bare.get(call.SerializeToString()) if bare else None
-        return known or made.get((call.op_type, *call.input, "->", *call.output))
-
-    return body_of
 
 
 def _counts(cleaned: Iterable[Cleaned], cleaning: Iterable[str]) -> dict[str, int]:

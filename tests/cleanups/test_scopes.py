@@ -178,3 +178,12 @@ def test_a_fused_model_is_cleaned_without_harm():
 def test_lists_that_are_not_sorted():
     source = model("y = Relu (b)  b = Identity (a)  a = Neg (x)")
     assert nodes(fused(source, cleanups="identity")) == ["a = Neg (x)", "y = Relu (a)"]
+
+
+def test_bare_calls_of_an_earlier_run_take_other_names():
+    source = model("i = Identity (x)  c = Conv (i, w, b)  l = LeakyRelu (c)  y = Identity (l)")
+    bare = graphopt.fuse(source, functions=False).model
+    for functions in (True, False):
+        result = graphopt.fuse(bare, cleanups="identity", functions=functions).model
+        assert nodes(result) == ["y = ai.ngine.ConvLeakyRelu (x, w, b)"]
+        assert not result.functions
