@@ -11,7 +11,7 @@ import numpy as np
 
 from ngine_ref.arena import Block, BlockPool
 from ngine_ref.control_flow import CONTROL_FLOW
-from ngine_ref.errors import ModelError
+from ngine_ref.errors import ModelError, OperatorError
 from ngine_ref.evaluation import compute, evaluate
 from ngine_ref.functions import Functions, expand
 from ngine_ref.graph import Graph, Value
@@ -103,13 +103,19 @@ class Executable:
         """
         feeds = {name: _prepared(value, meter) for name, value in feeds.items()}
         layout = self.layout(feeds, tuple(requested))
-        block = self._environment.blocks.take(layout.arena_bytes)
+        block = self._block(layout.arena_bytes)
         meter.hold(layout.arena_bytes)
         try:
             return self._run(layout, block, feeds, meter, pool)
         finally:
             meter.drop(layout.arena_bytes)
             self._environment.blocks.give_back(block)
+
+    def _block(self, size: int) -> Block:
+        try:
+            return self._environment.blocks.take(size)
+        except MemoryError as error:
+            raise OperatorError(f"The graph {self.graph.name!r} needs {size} bytes at once: {error}") from error
 
     def layout(self, feeds: Mapping[str, Value], requested: tuple[str, ...]) -> Layout:
         """The plan for feeds of these shapes, with its memory; made if it is not among those kept."""

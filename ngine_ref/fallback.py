@@ -22,6 +22,7 @@ _REFUSALS = (
     AttributeError,
     ImportError,
     LookupError,
+    MemoryError,
     RuntimeError,
     TypeError,
     ValueError,
@@ -51,13 +52,8 @@ class ReferenceOperator:
             op_type, opset = _SUCCESSORS[node.op_type]
             node = replace(node, op_type=op_type, opset=opset)
         self._node = node
-        graph = GraphProto(name="one node", node=[node_proto(node)])
-        for name, value in zip(node.inputs, inputs, strict=True):
-            if name and all(known.name != name for known in graph.input):
-                graph.input.append(ValueInfoProto(name=name, type=_type_of(value)))
-        graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
         try:
-            self._evaluator = ReferenceEvaluator(graph, opsets=_opsets(node))
+            self._evaluator = ReferenceEvaluator(_graph_of(node, inputs), opsets=_opsets(node))
         except NotImplementedError as error:
             raise UnknownOperatorError(
                 f"{node} (opset {node.opset}) has no kernel, no function body and no reference implementation."
@@ -79,6 +75,15 @@ class ReferenceOperator:
             raise OperatorError(f"{self._node}: {reason}") from error
         named = iter(results)
         return [_as_value(next(named)) if name else None for name in self._node.outputs]
+
+
+def _graph_of(node: Node, inputs: Sequence[Value]) -> GraphProto:
+    graph = GraphProto(name="one node", node=[node_proto(node)])
+    for name, value in zip(node.inputs, inputs, strict=True):
+        if name and all(known.name != name for known in graph.input):
+            graph.input.append(ValueInfoProto(name=name, type=_type_of(value)))
+    graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
+    return graph
 
 
 def node_proto(node: Node) -> NodeProto:

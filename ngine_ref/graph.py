@@ -99,8 +99,6 @@ class Function:
     overload: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: frozenset[str]
-    """Names of the attributes it accepts; those without a default may be absent from a call."""
     defaults: Mapping[str, tuple[Any, int]]
     """Default value and type of each attribute that has one."""
     nodes: tuple[Node, ...]

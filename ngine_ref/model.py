@@ -78,13 +78,13 @@ class _Reader:
     def _graph(self, proto: GraphProto, opsets: Mapping[str, int]) -> Graph:
         initializers: dict[str, Array] = {}
         for tensor in proto.initializer:
-            _add_unique(initializers, tensor.name, to_array(tensor, self._folder))
+            _add_unique(initializers, _name(tensor.name), to_array(tensor, self._folder))
         for sparse in proto.sparse_initializer:
-            _add_unique(initializers, sparse.values.name, sparse_to_array(sparse, self._folder))
+            _add_unique(initializers, _name(sparse.values.name), sparse_to_array(sparse, self._folder))
         return Graph(
-            proto.name,
-            tuple(ValueInfo(value.name, _value_type(value.type)) for value in proto.input),
-            tuple(ValueInfo(value.name, _value_type(value.type)) for value in proto.output),
+            _name(proto.name),
+            tuple(ValueInfo(_name(value.name), _value_type(value.type)) for value in proto.input),
+            tuple(ValueInfo(_name(value.name), _value_type(value.type)) for value in proto.output),
             initializers,
             tuple(self._node(node, opsets) for node in proto.node),
         )
@@ -93,12 +93,11 @@ class _Reader:
         opsets = _imports(proto.opset_import)
         return Function(
             _domain(proto.domain),
-            proto.name,
-            proto.overload,
-            tuple(proto.input),
-            tuple(proto.output),
-            frozenset(proto.attribute) | {attribute.name for attribute in proto.attribute_proto},
-            {item.name: (self._attribute(item, opsets), item.type) for item in proto.attribute_proto},
+            _name(proto.name),
+            _name(proto.overload),
+            tuple(map(_name, proto.input)),
+            tuple(map(_name, proto.output)),
+            {_name(item.name): (self._attribute(item, opsets), item.type) for item in proto.attribute_proto},
             tuple(self._node(node, opsets) for node in proto.node),
         )
 
@@ -114,15 +113,15 @@ class _Reader:
                 "which the model does not import."
             )
         node = Node(
-            proto.op_type,
+            _name(proto.op_type),
             domain,
-            proto.name,
-            tuple(proto.input),
-            tuple(proto.output),
-            {item.name: self._attribute(item, opsets) for item in proto.attribute},
+            _name(proto.name),
+            tuple(map(_name, proto.input)),
+            tuple(map(_name, proto.output)),
+            {_name(item.name): self._attribute(item, opsets) for item in proto.attribute},
             {item.name: item.type for item in proto.attribute},
             opset,
-            proto.overload,
+            _name(proto.overload),
             opsets,
         )
         check_node(node)
@@ -130,7 +129,7 @@ class _Reader:
 
     def _attribute(self, proto: AttributeProto, opsets: Mapping[str, int]) -> Any:
         if proto.ref_attr_name:
-            return AttributeReference(proto.ref_attr_name)
+            return AttributeReference(_name(proto.ref_attr_name))
         match proto.type:
             case AttributeProto.FLOAT:
                 return proto.f
@@ -163,8 +162,15 @@ class _Reader:
         raise ModelError(f"Attribute {proto.name!r} has no type.")
 
 
+def _name(text: str | bytes) -> str:
+    """A name as protobuf gives it: bytes, where it is not UTF-8."""
+    if isinstance(text, bytes):
+        raise ModelError(f"The model has the name {text!r}, which is not UTF-8.")
+    return text
+
+
 def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
+    return "" if domain == "ai.onnx" else _name(domain)
 
 
 def _imports(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -172,6 +178,8 @@ def _imports(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     opsets: dict[str, int] = {}
     for entry in entries:
         domain = _domain(entry.domain)
+        if not 0 < entry.version < NEWEST_OPSET:
+            raise ModelError(f"The model imports version {entry.version} of the domain {domain!r}; there is none.")
         opsets[domain] = max(entry.version, opsets.get(domain, entry.version))
     return opsets
 
@@ -200,7 +208,8 @@ def _value_type(proto: TypeProto) -> ValueType:
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape"):
             shape = tuple(
-                dim.dim_value if dim.HasField("dim_value") else (dim.dim_param or None) for dim in tensor.shape.dim
+                dim.dim_value if dim.HasField("dim_value") else (_name(dim.dim_param) or None)
+                for dim in tensor.shape.dim
             )
         return ValueType(_type_text(proto), shape, tensor.elem_type, is_tensor=True)
     return ValueType(_type_text(proto), None)
@@ -223,6 +232,6 @@ def _type_text(proto: TypeProto) -> str:
 
 def _element_text(element_type: int) -> str:
     """ONNX's name of an element type; like onnxruntime, `float16` and `double` for FLOAT16 and DOUBLE."""
-    if element_type not in onnx.TensorProto.DataType.values():
+    if not element_type or element_type not in onnx.TensorProto.DataType.values():
         return "undefined"
     return helper.tensor_dtype_to_string(element_type).removeprefix("TensorProto.").lower()

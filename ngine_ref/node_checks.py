@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from onnx import defs
+from onnx import AttributeProto, defs
 
 from ngine_ref.errors import ModelError
 from ngine_ref.graph import Node
@@ -15,13 +15,16 @@ class _Demands(NamedTuple):
     inputs: range
     outputs: range
     attributes: tuple[str, ...]
+    """Those that must be there."""
+    types: dict[str, int]
+    """`onnx.AttributeProto.AttributeType` of all that there are."""
 
 
 def check_node(node: Node) -> None:
     """Compare a node with its schema; one whose operator ONNX does not define is left alone.
 
     Raises:
-        ModelError: it has too few or too many inputs or outputs, or lacks an attribute.
+        ModelError: it has too few or too many inputs or outputs, lacks an attribute, or has one of another type.
     """
     demands = _demands(node.op_type, node.domain, node.opset)
     if demands is None:
@@ -34,6 +37,10 @@ def check_node(node: Node) -> None:
     for name in demands.attributes:
         if name not in node.attributes:
             raise ModelError(f"{node} lacks the attribute {name!r}, which {node.op_type}-{node.opset} needs.")
+    for name, kind in node.attribute_types.items():
+        if kind != demands.types.get(name, kind):
+            wanted = AttributeProto.AttributeType.Name(demands.types[name])
+            raise ModelError(f"{node} must have the attribute {name!r} as {wanted}, {node.op_type}-{node.opset} says.")
     if node.op_type == "Constant" and not node.domain and len(node.attributes) != 1:
         raise ModelError(f"{node} must have exactly one attribute, its value, but has {len(node.attributes)}.")
 
@@ -48,4 +55,5 @@ def _demands(op_type: str, domain: str, opset: int) -> _Demands | None:
         range(schema.min_input, schema.max_input + 1),
         range(schema.min_output, schema.max_output + 1),
         tuple(name for name, attribute in schema.attributes.items() if attribute.required),
+        {name: int(attribute.type) for name, attribute in schema.attributes.items()},
     )

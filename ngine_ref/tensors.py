@@ -124,6 +124,8 @@ def _from_external(
     tensor: TensorProto, dims: tuple[int, ...], dtype: np.dtype[np.generic], folder: Path | None
 ) -> Array:
     entries = {entry.key: entry.value for entry in tensor.external_data}
+    if not isinstance(entries.get("location", ""), str):
+        raise ModelError(f"Tensor {tensor.name!r} is stored in a file whose name is not UTF-8.")
     path = _external_path(tensor.name, entries.get("location", ""), folder)
     expected = _stored_bytes(dims, tensor.data_type, dtype)
     if dtype.hasobject:

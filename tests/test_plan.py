@@ -321,6 +321,7 @@ def test_a_cycle_is_named():
         ("y = Clip(x, x, x, x)", "Clip node 'y' has 4 inputs, but Clip-17 has 1 to 3"),
         ("y, z = Relu(x)", "Relu node 'y' has 2 outputs, but Relu-17 has 1"),
         ("y = Concat(x, x)", "Concat node 'y' lacks the attribute 'axis', which Concat-17 needs"),
+        ("y = Concat <axis: float = 1.0> (x, x)", "must have the attribute 'axis' as INT, Concat-17 says"),
         ("y = Constant()", "Constant node 'y' must have exactly one attribute, its value, but has 0"),
         ("y = Loop(x)", "Loop node 'y' has 1 inputs, but Loop-17 has 2 to 2147483647"),
         ("x = Relu(x)\n y = Neg(x)", "Relu node 'x' makes the value 'x', which is an input"),
