@@ -17,6 +17,7 @@ import numpy as np
 from ngine_ref.evaluation import bind, kernel_operator
 from ngine_ref.fast.executor import BoundRegion, Region
 from ngine_ref.fast.growing import Growth, grow
+from ngine_ref.fast.program import Program
 from ngine_ref.fast.reading import Convolution, Reader
 from ngine_ref.fast.stream import BoundStream, Stream, StreamRegion
 from ngine_ref.fast.upscaling import find_chains
@@ -29,8 +30,6 @@ LEAST_WORK = 32 * 32
 """Input times output channels from which Winograd gains on a direct convolution."""
 LEAST_TILES = 32
 """Tiles below which the transformed weights cost more to read than they save."""
-_GAP = Step(Node("", "", "", (), (), {}, {}, 0), (), ())
-"""Stands where a step is gone: reads and makes nothing."""
 
 
 def hand_over_regions(plan: Draft, keep_filters: bool | None = None) -> Draft:
@@ -43,7 +42,7 @@ def hand_over_regions(plan: Draft, keep_filters: bool | None = None) -> Draft:
     rewriting = _Rewriting(plan, keep_filters)
     rewriting.streams()
     rewriting.regions()
-    return rewriting.result()
+    return rewriting.plan
 
 
 def _pays(growth: Growth) -> bool:
@@ -54,88 +53,78 @@ def _pays(growth: Growth) -> bool:
 
 
 class _Rewriting:
-    """A plan while regions take the place of its steps.
-
-    The list of steps keeps its length: steps that are gone leave a gap, so that indices stay what they are.
-    """
+    """A plan while regions take the place of its steps."""
 
     def __init__(self, plan: Draft, keep_filters: bool | None) -> None:
         self._keep_filters = keep_filters
-        self._plan = Draft(list(plan.values), list(plan.steps), plan.inputs, plan.results)
-        self._reader = Reader(self._plan)
+        self.plan = Draft(list(plan.values), list(plan.steps), plan.inputs, plan.results)
+        self._reader = Reader(self.plan)
         self._forms = [self._reader.read(step) for step in plan.steps]
-        self._gone: set[int] = set()
         self._readers = Counter(value for step in plan.steps for value in step.read())
 
     def streams(self) -> None:
         """Put streams in place of enlargements and what follows them."""
-        for chain in list(find_chains(self._reader, self._forms, self._readers + Counter(self._plan.results))):
+        gone: set[int] = set()
+        instead: dict[int, Step] = {}
+        for chain in find_chains(self._reader, self._forms, self._readers + Counter(self.plan.results)):
+            gone.update(chain.members)
             last = chain.members[-1]
-            region = StreamRegion(chain.stream)
-            node = self._plan.steps[last].node
-            self._put({last: self._step(node, [chain.source], [chain.output], region)}, chain.members)
+            instead[last] = self._step([chain.source], [chain.output], StreamRegion(chain.stream))
+        kept = [index for index in range(len(self._forms)) if index not in gone or index in instead]
+        self.plan.steps[:] = [instead.get(index, self.plan.steps[index]) for index in kept]
+        self._forms[:] = [None if index in instead else self._forms[index] for index in kept]
+        self._readers = Counter(value for step in self.plan.steps for value in step.read())
 
     def regions(self) -> None:
         """Grow regions and put them in place of their members."""
-        for start in range(len(self._forms)):
-            # Where a region was put, a step that had to move behind it may stand at the same place: look again.
-            while isinstance(self._forms[start], Convolution):
+        start = 0
+        while start < len(self._forms):
+            if isinstance(self._forms[start], Convolution):
                 growth = grow(self._reader, self._forms, start, self._readers)
-                if growth is None or not _pays(growth):
-                    break
-                self._replace(growth)
+                if growth is not None and _pays(growth):
+                    self._replace(growth)
+                    continue
+            start += 1
 
     def _replace(self, growth: Growth) -> None:
+        """Put a region, with what has to run before and after it, where its members were."""
         members = set(growth.members)
         window = range(growth.members[0], growth.members[-1] + 1)
-        others = [index for index in window if index not in members and index not in self._gone]
-        tainted = [index for index in others if growth.tainted.intersection(self._plan.steps[index].made())]
+        others = [index for index in window if index not in members]
+        behind = [index for index in others if growth.tainted.intersection(self.plan.steps[index].made())]
+        before = [index for index in others if index not in behind]
         new = self._new_steps(growth)
-        before = [(self._plan.steps[index], self._forms[index]) for index in others if index not in tainted]
-        behind = [(self._plan.steps[index], self._forms[index]) for index in tainted]
-        order = [*before, *((step, None) for step in new), *behind]
-        # The new steps are at most as many as the members: a join that is still needed was one.
-        self._put({window[0] + number: step for number, (step, _) in enumerate(order)}, window)
-        for number, (_, form) in enumerate(order):
-            self._forms[window[0] + number] = form
-
-    def _put(self, steps: dict[int, Step], window: Sequence[int]) -> None:
-        """Replace the steps of a window."""
-        for index in window:
-            if index not in self._gone:
-                self._readers.subtract(self._plan.steps[index].read())
-        self._gone.update(window)
-        self._gone.difference_update(steps)
-        for index in window:
-            self._forms[index] = None
-        for index, step in steps.items():
-            self._plan.steps[index] = step
+        for index in members:
+            self._readers.subtract(self.plan.steps[index].read())
+        for step in new:
             self._readers.update(step.read())
-        for index in self._gone.intersection(window):
-            self._plan.steps[index] = _GAP
+        steps, forms = self.plan.steps, self._forms
+        place = slice(window.start, window.stop)
+        steps[place], forms[place] = (
+            [*(steps[index] for index in before), *new, *(steps[index] for index in behind)],
+            [*(forms[index] for index in before), *(None for _ in new), *(forms[index] for index in behind)],
+        )
 
     def _new_steps(self, growth: Growth) -> list[Step]:
         """The region, and the Concats of its values that somebody outside reads."""
-        inside = Counter(value for index in growth.members for value in self._plan.steps[index].read())
-        wanted = [
-            value for value in growth.parts if value in self._plan.results or self._readers[value] > inside[value]
-        ]
+        inside = Counter(value for index in growth.members for value in self.plan.steps[index].read())
+        wanted = [value for value in growth.parts if value in self.plan.results or self._readers[value] > inside[value]]
         joins = [value for value in wanted if len(growth.parts[value]) > 1]
         values = {growth.parts[value][0]: value for value in wanted if value not in joins}
         for name in (name for join in joins for name in growth.parts[join]):
             if name not in values and name not in growth.sources.values():
                 values[name] = self._value_of(name, growth)
-        node = self._plan.steps[growth.members[-1]].node
-        steps = [self._step(node, list(growth.sources), list(values.values()), self._region(growth, list(values)))]
+        program = growth.program(list(values))
+        inputs = [value for value, name in growth.sources.items() if name in program.inputs]
+        steps = [self._step(inputs, list(values.values()), self._region(program))]
         values |= {name: value for value, name in growth.sources.items()}
         return steps + [self._join_step(join, [values[name] for name in growth.parts[join]]) for join in joins]
 
-    def _region(self, growth: Growth, outputs: list[str]) -> Region | StreamRegion:
+    def _region(self, program: Program) -> Region | StreamRegion:
         """A region; a stream where it is a single convolution, which needs less memory."""
-        program = growth.program(outputs)
         step = program.steps[0]
-        alone = len(program.steps) == 1 and list(step.read()) == list(program.inputs)
-        if alone and outputs == list(step.made())[-1:]:
+        alone = len(program.steps) == len(program.inputs) == 1 and not list(step.operands())
+        if alone and list(program.outputs) == list(step.made())[-1:]:
             return StreamRegion(Stream(middle=step))
         return Region(program, self._keep_filters)
 
@@ -145,17 +134,19 @@ class _Rewriting:
             return int(name)
         batch, height, width = growth.size
         channels = growth.program(()).channels()[name]
-        return self._plan.add(name, TensorSpec((batch, channels, height, width), np.dtype(np.float32)))
+        return self.plan.add(name, TensorSpec((batch, channels, height, width), np.dtype(np.float32)))
 
-    def _step(self, node: Node, inputs: list[int], outputs: list[int], region: Region | StreamRegion) -> Step:
+    def _step(self, inputs: list[int], outputs: list[int], region: Region | StreamRegion) -> Step:
         size = self._reader.picture(inputs[0])
         assert size is not None, "regions and streams read pictures"
         kernel = _kernel(tuple(self._spec(value) for value in outputs), region.bind(*size))
+        read, made = (tuple(self.plan.values[value].name for value in values) for values in (inputs, outputs))
+        node = Node("Region", "ngine_ref", made[-1], read, made, {}, {}, 1)
         return Step(node, tuple(inputs), tuple(outputs), kernel)
 
     def _join_step(self, output: int, parts: list[int]) -> Step:
-        name = self._plan.values[output].name
-        names = tuple(self._plan.values[part].name for part in parts)
+        name = self.plan.values[output].name
+        names = tuple(self.plan.values[part].name for part in parts)
         node = Node("Concat", "", name, names, (name,), {"axis": 1}, {}, NEWEST_OPSET)
         operator = kernel_operator(node)
         assert operator is not None, "the engine has a Concat"
@@ -163,15 +154,9 @@ class _Rewriting:
         return Step(node, tuple(parts), (output,), kernel, join_axis=1)
 
     def _spec(self, value: int) -> TensorSpec:
-        spec = self._plan.values[value].spec
+        spec = self.plan.values[value].spec
         assert spec is not None, "only values of known shape are in a region"
         return spec
-
-    def result(self) -> Draft:
-        """The plan as it is now."""
-        plan = self._plan
-        steps = [step for index, step in enumerate(plan.steps) if index not in self._gone]
-        return Draft(plan.values, steps, plan.inputs, plan.results)
 
 
 def _kernel(outputs: tuple[TensorSpec, ...], bound: BoundRegion | BoundStream) -> Kernel:

@@ -113,7 +113,8 @@ class Growth:
 
     def program(self, outputs: Sequence[str]) -> Program:
         """The region as a program with those outputs."""
-        channels = {name: self.reader.channels(value) for value, name in self.sources.items()}
+        read = {name for step in self.steps for name in step.read()}
+        channels = {name: self.reader.channels(value) for value, name in self.sources.items() if name in read}
         return Program(channels, tuple(self.steps), tuple(outputs))
 
 

@@ -73,6 +73,10 @@ class Step:
     def read(self) -> Iterator[str]:
         """Every value of an earlier step that this one reads."""
         yield from self.inputs
+        yield from self.operands()
+
+    def operands(self) -> Iterator[str]:
+        """Every value of an earlier step that the arithmetic reads, whether the convolution reads it too or not."""
         own = set(self.made())
         for operation in self.after:
             for operand in operation.inputs:

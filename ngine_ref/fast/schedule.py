@@ -93,11 +93,10 @@ def _place_maps(program: Program, placed: tuple[Placed, ...]) -> dict[str, Slot]
     channels = program.channels()
     last_read = dict.fromkeys(program.outputs, len(placed))
     for index, item in enumerate(placed):
+        # A 3x3 convolution reads the maps it transforms; of the others it reads what was transformed before.
         inputs = item.step.inputs if item.step.pointwise else item.transforms
-        own = set(item.step.made())
-        for name in (*inputs, *(name for name in item.step.read() if name not in item.step.inputs)):
-            if name not in own:
-                last_read[name] = max(last_read.get(name, -1), index)
+        for name in (*inputs, *item.step.operands()):
+            last_read[name] = max(last_read.get(name, -1), index)
     slots: dict[str, Slot] = {}
     busy: list[tuple[int, Slot]] = []
     free: list[Slot] = []

@@ -54,3 +54,11 @@ def evaluate(program: Program, inputs: list[Any]) -> list[Any]:
         for operation in step.after:
             values[operation.output] = arithmetic(operation, values)
     return [values[name] for name in program.outputs]
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    """Within 5e-6 of the largest value (or of 1): what float32 Winograd leaves after a few convolutions.
+
+    A wrong pixel, tap or slope is off by ten thousand times as much.
+    """
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6 * max(1.0, np.abs(expected).max()))

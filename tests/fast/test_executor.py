@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
-
 from fast.programs import Weights, dense_block
-from fast.reference import evaluate
+from fast.reference import assert_close, evaluate
+from hypothesis import strategies as st
+from support.sweeps import sweep
+
 from ngine_ref.fast import executor
 from ngine_ref.fast.executor import Region
 from ngine_ref.fast.program import Program, Step
 from ngine_ref.worker_pool import WorkerPool
-from support.sweeps import sweep
-
-TOLERANCE = 2e-5
-"""Six convolutions with activations near one; a wrong pixel is off by a thousand times as much."""
 
 
 class Helpers:
@@ -64,7 +62,7 @@ def test_a_dense_block_of_any_size(batch, height, width, features, growth, parts
     bound = Region(program, keep_filters).bind(batch, height, width, parts)
     found = run(bound, program, images)
     for result, expected in zip(found, evaluate(program, [images]), strict=True):
-        np.testing.assert_allclose(result, expected, atol=TOLERANCE)
+        assert_close(result, expected)
     for result, again in zip(found, run(bound, program, images, TWO), strict=True):
         np.testing.assert_array_equal(result, again)
 
@@ -75,7 +73,7 @@ def test_pictures_of_several_blocks(height, width):
     images = pictures(1, 3, height, width)
     found = run(Region(program).bind(1, height, width, 2), program, images, TWO)
     for result, expected in zip(found, evaluate(program, [images]), strict=True):
-        np.testing.assert_allclose(result, expected, atol=TOLERANCE)
+        assert_close(result, expected)
 
 
 def test_many_runs_at_once_give_the_same_bits():
@@ -84,7 +82,7 @@ def test_many_runs_at_once_give_the_same_bits():
     names = [f"v{number}" for number in range(41)]
     steps = [
         Step((source,), make.filters(8, 8) * np.float32(1.2), make.vector(8, 0.1), result)
-        for source, result in zip(names, names[1:], strict=False)
+        for source, result in pairwise(names)
     ]
     program = Program({"v0": 8}, tuple(steps), (names[-1], names[20]))
     for batch, height, width in [(1, 24, 16), (1, 9, 40), (3, 8, 8), (1, 61, 83)]:

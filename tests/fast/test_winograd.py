@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-
 from fast.reference import convolve
+
 from ngine_ref.fast.winograd import (
     BIAS_PLANE,
     OUTPUT_TRANSFORM,
