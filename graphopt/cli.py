@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,6 +17,7 @@ from graphopt.cli_options import (
     AbsoluteOption,
     CleanupOption,
     FastOption,
+    FoldOption,
     InputOption,
     ModelArgument,
     NoCleanupOption,
@@ -59,6 +61,7 @@ def fuse(
     order: OrderArgument = OrderOption.sink,
     cleanup: CleanupOption = None,
     no_cleanup: NoCleanupOption = False,
+    fold_batchnorm: FoldOption = False,
     target_name: TargetOption = None,
     no_functions: Annotated[
         bool, typer.Option("--no-functions", help="Bare calls, for engines that have a kernel for each.")
@@ -83,7 +86,6 @@ def fuse(
     from graphopt.atomic_files import check_destination, write_text
     from graphopt.errors import VerificationError
     from graphopt.fusion import fuse as fuse_model
-    from graphopt.model_io import LoadedModel
     from graphopt.option_values import parse_cleanups
     from graphopt.report import console, fusion_tables, to_json, verification_table
     from graphopt.target import load_target
@@ -95,21 +97,32 @@ def fuse(
     if report is not None:
         check_destination(report)
     out = console(stderr=target == "-", quiet=quiet)
-    result = fuse_model(
-        loaded,
-        rules=rules or "ngine",
-        skip_rules=skip_rules or (),
-        share_prefix=not no_share_prefix,
-        order=order.value,
-        cleanups=parse_cleanups(cleanup, none=no_cleanup),
-        functions=not no_functions,
-        target=load_target(target_name) if target_name is not None else None,
-    )
+
+    def compared(original: LoadedModel, fused: LoadedModel) -> VerificationReport:
+        return verify_loaded(original, fused, shape, input_file, seed, rtol, atol, fast=fast, quiet=quiet)
+
+    try:
+        result = fuse_model(
+            loaded,
+            rules=rules or "ngine",
+            skip_rules=skip_rules or (),
+            share_prefix=not no_share_prefix,
+            order=order.value,
+            cleanups=parse_cleanups(cleanup, none=no_cleanup),
+            fold_batchnorm=fold_batchnorm,
+            functions=not no_functions,
+            target=load_target(target_name) if target_name is not None else None,
+            verifier=compared,
+        )
+    except VerificationError as error:
+        if error.result is None:
+            raise
+        result = error.result  # to be shown first, and refused below
     out.print(fusion_tables(result.report, out.width))
-    verification = None
-    if verify:
-        given = LoadedModel(result.model, loaded.path, loaded.name, loaded.data_files)
-        verification = verify_loaded(loaded, given, shape, input_file, seed, rtol, atol, fast=fast, quiet=quiet)
+    verification = result.verification
+    if verify and verification is None:
+        verification = compared(loaded, replace(loaded, model=result.model))
+    if verification is not None:
         out.print()
         out.print(verification_table(verification))
     if report is not None:

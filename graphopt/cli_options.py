@@ -31,6 +31,13 @@ CleanupOption = Annotated[
     typer.Option("--cleanup", metavar="NAME,...", help="Cleanups to run before the rules. (default: the set's own)"),
 ]
 NoCleanupOption = Annotated[bool, typer.Option("--no-cleanup", help="Run no cleanup.")]
+FoldOption = Annotated[
+    bool,
+    typer.Option(
+        "--fold-batchnorm",
+        help="Fold BatchNormalizations into the weights before them; changes rounding, so the result is verified.",
+    ),
+]
 OrderArgument = Annotated[
     OrderOption,
     typer.Option("--order", help="'Immediately before' in the engine's own order (sink) or in that of the file."),

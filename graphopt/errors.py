@@ -1,5 +1,12 @@
 """What can go wrong in `graphopt`: each class is one kind, each message one sentence that names the file or node."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphopt.fusion import FusionResult
+
 
 class GraphoptError(Exception):
     """The root of every error that graphopt raises on purpose."""
@@ -34,3 +41,8 @@ class VerificationError(GraphoptError):
     """The two models gave different numbers."""
 
     exit_status = 1
+
+    def __init__(self, message: str, result: FusionResult | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+        """What a fusion came to whose result failed; None where models were only compared."""

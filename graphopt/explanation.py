@@ -9,9 +9,10 @@ from graphopt.cleanups.names import CLEANUPS
 from graphopt.dataflow import DataflowGraph
 from graphopt.eligibility import REQUIREMENTS, Candidate, Order
 from graphopt.errors import UsageError
-from graphopt.fusion import FusionResult, Model, Rules, fuse
+from graphopt.fusion import FusionResult, Rules, fuse
 from graphopt.ledger import Refusal
 from graphopt.matcher import Match, Mismatch, match
+from graphopt.model_io import Model
 from graphopt.rule import PatternNode, Rule
 from graphopt.rule_set import DEFAULT_SET
 

@@ -7,7 +7,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from onnx import FunctionProto, ModelProto
 
@@ -15,16 +16,18 @@ from graphopt import model_io
 from graphopt.adoption import Adopter
 from graphopt.assembly import assemble
 from graphopt.bare_calls import bodies_of_bare_calls, bodies_of_written_calls, body_of
+from graphopt.batchnorm_folding import RULE as FOLDING
+from graphopt.batchnorm_folding import fold_batchnorms
 from graphopt.certificate import certify
 from graphopt.cleanups.driver import clean
 from graphopt.cleanups.names import AFTER_FUSION, known_cleanups
 from graphopt.dataflow import DataflowGraph, sort_nodes
 from graphopt.decision import decide
 from graphopt.eligibility import Order
-from graphopt.errors import CertificateError, UsageError
+from graphopt.errors import CertificateError, UsageError, VerificationError
 from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
 from graphopt.matcher import Match
-from graphopt.model_io import LoadedModel
+from graphopt.model_io import LoadedModel, Model
 from graphopt.outlining import FusedNode, Outliner
 from graphopt.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
@@ -33,11 +36,15 @@ from graphopt.scope import Node, Scope, read_scopes
 from graphopt.target import Target
 from graphopt.target_check import refuses
 
-Model = str | os.PathLike[str] | ModelProto | LoadedModel
+if TYPE_CHECKING:
+    from graphopt.verification import VerificationReport
+
 Rules = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | RuleSet
 Observer = Callable[[Sequence[Rule], DataflowGraph, int, Match | Refusal | str | None, Order], None]
 """Is told a decision: the rules, the view, the anchor, what was decided (the name of the fused node that had taken
 the anchor, for an absorption), and the order."""
+Verifier = Callable[[LoadedModel, LoadedModel], "VerificationReport"]
+"""Compares the numbers of the original and of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,8 @@ class FusionResult:
 
     model: ModelProto
     report: Report
+    verification: VerificationReport | None = None
+    """The comparison of numbers, where values change."""
 
 
 def fuse(
@@ -57,8 +66,10 @@ def fuse(
     order: Order = "sink",
     functions: bool = True,
     cleanups: Iterable[str] | None = None,
+    fold_batchnorm: bool = False,
     target: Target | None = None,
     observer: Observer | None = None,
+    verifier: Verifier | None = None,
 ) -> FusionResult:
     """Fuse the operators of a model by rules, and prove that the result computes the same.
 
@@ -72,24 +83,32 @@ def fuse(
         functions: write the body of each fused operator into the model, so that any runtime can run it.
         cleanups: names of cleanups to run before the rules (see `graphopt.cleanups.names`); None for those that the
             rules' set chooses.
+        fold_batchnorm: first fold BatchNormalizations into the weights before them. That changes rounding, so the
+            proof holds from the folded model on, and the numbers of the original and the result are compared.
         target: an engine; a fusion that it has no kernel for is refused.
         observer: called at every decision; it must not change anything.
+        verifier: what compares the numbers, if values change; `graphopt.verify` with its defaults unless given.
 
     Raises:
         ModelError: the file cannot be read or is no valid model.
         RuleError, UsageError: a rule is wrong, or a rule or a cleanup does not exist.
         CertificateError: the result is not provably the same; a defect of graphopt or of a rule.
+        VerificationError: values change by more than rounding.
     """
     if order not in ("sink", "file"):
         raise UsageError(f"There is no order {order!r}; choose sink or file.")
     loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
     chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
     cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
+    original = loaded
     with _paused_garbage_collection():
         scopes = prepared_scopes(loaded.model, chosen)
-        bare = bodies_of_bare_calls(loaded.model, scopes)
         before = _operators(scopes)
         ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
+        if fold_batchnorm:
+            loaded = _folded(loaded, chosen, ledger)
+            scopes = prepared_scopes(loaded.model, chosen)
+        bare = bodies_of_bare_calls(loaded.model, scopes)
         ledger.cleaned += clean(loaded.model, scopes, cleaning)
         outliner = Outliner()
         for group in chosen.groups:
@@ -115,10 +134,38 @@ def fuse(
         refusals=tuple(ledger.refusals),
         absorptions=tuple(ledger.absorptions),
         certificate=certificate,
+        changes_values=loaded is not original,
         functions=functions,
         rules_digest=chosen.digest,
     )
-    return FusionResult(result, report)
+    fused = FusionResult(result, report)
+    return _verified(original, fused, verifier) if report.changes_values else fused
+
+
+def _folded(loaded: LoadedModel, rules: RuleSet, ledger: Ledger) -> LoadedModel:
+    """The model with its BatchNormalizations folded; the same object where none could be."""
+    folding = fold_batchnorms(loaded, rules)
+    ledger.counts[FOLDING] = len(folding.fusions)
+    ledger.fusions += folding.fusions
+    ledger.refusals += folding.refusals
+    return replace(loaded, model=folding.model) if folding.fusions else loaded
+
+
+def _verified(original: LoadedModel, fused: FusionResult, verifier: Verifier | None) -> FusionResult:
+    """The result with the comparison of its numbers."""
+    if verifier is None:
+        from graphopt.verification import verify  # it loads onnxruntime, which nothing else here needs
+
+        verifier = verify
+    outcome = verifier(original, replace(original, model=fused.model))
+    fused = replace(fused, verification=outcome)
+    first = outcome.first_mismatch
+    if not outcome.ok:
+        where = f"; the first that differs is {first.name!r}, made by {first.made_by}" if first is not None else ""
+        raise VerificationError(
+            f"{original.name}: the fused model gives other numbers than the original{where}.", fused
+        )
+    return fused
 
 
 def prepared_scopes(model: ModelProto, rules: RuleSet) -> list[Scope]:

@@ -15,8 +15,8 @@ from graphopt.adoption import Adopter, made_up_record
 from graphopt.assembly import FUNCTIONS_SINCE_IR
 from graphopt.certificate import certify
 from graphopt.errors import CertificateError
-from graphopt.fusion import Model, Rules
-from graphopt.model_io import LoadedModel
+from graphopt.fusion import Rules
+from graphopt.model_io import LoadedModel, Model
 from graphopt.outlining import FusedNode
 from graphopt.record import (
     INPUTS,

@@ -103,6 +103,8 @@ class Report:
     refusals: tuple[Refusal, ...]
     absorptions: tuple[Absorption, ...]
     certificate: CertificateSummary
+    changes_values: bool
+    """Whether weights were folded: the certificate then holds from the folded model on, and numbers are verified."""
     functions: bool
     """Whether the bodies of the fused operators stand in the model."""
     rules_digest: str

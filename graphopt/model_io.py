@@ -46,6 +46,10 @@ class LoadedModel:
     """The files with external data, as the model names them: relative to its folder."""
 
 
+Model = str | os.PathLike[str] | ModelProto | LoadedModel
+"""What a model may be given as: a path, `demo:NAME`, a model in memory, or one that is loaded already."""
+
+
 def load(source: str | os.PathLike[str] | ModelProto) -> LoadedModel:
     """Load and check a model.
 

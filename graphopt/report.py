@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from graphopt.batchnorm_folding import RULE as FOLDING
 from graphopt.eligibility import sentence
 from graphopt.explanation import Explanation, Verdict
 from graphopt.ledger import Refusal, Report
@@ -49,6 +50,7 @@ def to_json(report: Report, *, output: str | None = None, verification: Mapping[
         "refusals": [asdict(refusal) for refusal in report.refusals],
         "absorptions": [asdict(absorption) for absorption in report.absorptions],
         "certificate": asdict(report.certificate),
+        "changes_values": report.changes_values,
         "verification": verification,
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -126,18 +128,30 @@ def _sentences(report: Report) -> Iterable[Text]:
     if any(report.cleanups.values()):
         removed = ", ".join(f"{count:,} {name}" for name, count in report.cleanups.items() if count)
         yield Text(f"Cleaned up: {removed}.")
-    outputs = report.certificate.outputs
-    noun = "output is" if outputs == 1 else "outputs are"
     if after == before and not report.fusions and not report.cleaned:
         yield Text("Nothing was fused; the model is unchanged.")
     else:
-        yield Text(f"Proven: {outputs} {noun} the same expression of the inputs as before.", "green")
+        yield from _proof(report)
         if not report.functions:
             yield Text("The fused operators have no bodies in the model: it runs only where kernels exist for them.")
     if report.refusals:
         count = len(report.refusals)
         noun = "candidate was" if count == 1 else "candidates were"
         yield Text(f"{count:,} {noun} refused: `graphopt explain` says why for each.", "yellow")
+
+
+def _proof(report: Report) -> Iterable[Text]:
+    folded, outputs = report.counts.get(FOLDING, 0), report.certificate.outputs
+    if report.changes_values:
+        noun = "BatchNormalization was" if folded == 1 else "BatchNormalizations were"
+        yield Text(
+            f"{folded:,} {noun} folded into weights, which changes how numbers are rounded: that is verified by "
+            "running both models, it cannot be proven.",
+            "yellow",
+        )
+    noun = "output is" if outputs == 1 else "outputs are"
+    since = "in the folded model" if report.changes_values else "before"
+    yield Text(f"Proven: {outputs} {noun} the same expression of the inputs as {since}.", "green")
 
 
 def explanation_tables(explanations: Sequence[Explanation], *, detailed: bool) -> RenderableType:

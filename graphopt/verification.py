@@ -19,8 +19,7 @@ from graphopt import model_io
 from graphopt.comparison import Difference, compare_values
 from graphopt.errors import ModelError, VerificationError
 from graphopt.feeds import Array, Feeds, make_feeds
-from graphopt.fusion import Model
-from graphopt.model_io import LoadedModel
+from graphopt.model_io import LoadedModel, Model
 from graphopt.node_check import run_alone, variable_inputs
 from graphopt.value_sizes import SMALL, value_sizes
 from ngine_ref.tensors import to_array
