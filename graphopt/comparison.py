@@ -81,10 +81,10 @@ def compare(
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, b = actual.astype(wide), expected.astype(wide)
     with np.errstate(all="ignore"):
-        error = np.abs(a - b)
+        error = np.asarray(np.abs(a - b))  # of scalars, NumPy makes a number that is no array
         error[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
         error[np.isnan(error)] = np.inf
-        size = np.abs(b)
+        size = np.asarray(np.abs(b))
         finite = size[np.isfinite(size)]
         largest = float(finite.max()) if finite.size else 0.0
         bound = (tolerance.relative if relative is None else relative) * np.where(np.isfinite(size), size, 0.0)

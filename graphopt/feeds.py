@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from graphopt.errors import UsageError
+from graphopt.scope import dim_size
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -112,7 +113,8 @@ def _dims(value: ValueInfoProto) -> list[int | str | None] | None:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
-    return [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
+    sizes = ((dim, dim_size(dim)) for dim in tensor.shape.dim)
+    return [size if size is not None else dim.dim_param or None for dim, size in sizes]
 
 
 def _bind_symbols(value: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:

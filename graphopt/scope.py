@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Self
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    defs,
+)
 
 FUSED_DOMAIN = "ai.ngine"
 STANDARD_DOMAINS = ("", "ai.onnx")
@@ -205,7 +215,12 @@ class _Shapes:
 def _dims(type_proto: TypeProto) -> Dims | None:
     if not type_proto.HasField("tensor_type") or not type_proto.tensor_type.HasField("shape"):
         return None
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in type_proto.tensor_type.shape.dim)
+    return tuple(dim_size(dim) for dim in type_proto.tensor_type.shape.dim)
+
+
+def dim_size(dim: TensorShapeProto.Dimension) -> int | None:
+    """The size of a declared dimension; None where it is left open, which some exporters write as -1."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
-from graphopt.scope import DEFAULTS_SINCE_IR
+from graphopt.scope import DEFAULTS_SINCE_IR, dim_size
 
 SMALL = 256
 """Elements up to which an initializer is kept: it may decide a shape."""
@@ -30,7 +30,7 @@ def value_sizes(model: ModelProto, input_shapes: Mapping[str, Sequence[int]]) ->
     sizes: dict[str, int] = {}
     for value in (*inferred.value_info, *inferred.output):
         tensor = value.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+        if tensor.HasField("shape") and all(dim_size(dim) is not None for dim in tensor.shape.dim):
             count = math.prod(dim.dim_value for dim in tensor.shape.dim)
             sizes[value.name] = count * _item_size(tensor.elem_type)
     return sizes

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onnx import AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto
 
-from graphopt.scope import Dims
+from graphopt.scope import Dims, dim_size
 from graphopt.value_sizes import inferred_shapes, shape_skeleton
 
 
@@ -82,7 +82,7 @@ def _is_known(info: ValueInfoProto) -> bool:
 def _dims(tensor: TypeProto.Tensor) -> Dims | None:
     if not tensor.HasField("shape"):
         return None
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+    return tuple(dim_size(dim) for dim in tensor.shape.dim)
 
 
 def _bodies(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:

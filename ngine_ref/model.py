@@ -208,7 +208,9 @@ def _value_type(proto: TypeProto) -> ValueType:
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape"):
             shape = tuple(
-                dim.dim_value if dim.HasField("dim_value") else (_name(dim.dim_param) or None)
+                dim.dim_value  # some exporters write -1 for a size that is left open, as onnxruntime knows
+                if dim.HasField("dim_value") and dim.dim_value >= 0
+                else (_name(dim.dim_param) or None)
                 for dim in tensor.shape.dim
             )
         return ValueType(_type_text(proto), shape, tensor.elem_type, is_tensor=True)
