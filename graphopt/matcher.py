@@ -105,30 +105,32 @@ def _attempt(
     made: list[bool] = []
     variadic: tuple[str, ...] = ()
     for pattern in rule.backwards:
-        value = next(values[name] for name in pattern.outputs if name in values) or ""
-        index = view.producer(value)
-        node = view.nodes[index] if index is not None else None
-        if index is None or node is None:
-            fault: Fault | None = Fault(_origin(view, value), value, ", not made by")
-        elif node.op_type != pattern.op_type or node.domain != pattern.domain:
+        names = pattern.outputs
+        value = values[names[0]] if len(names) == 1 else next(values[name] for name in names if name in values)
+        index = view.producer(value or "")
+        if index is None:
+            unmade = Fault(_origin(view, value or ""), value or "", ", not made by")
+            return Mismatch(rule, anchor, pattern, values, variadic, unmade), made
+        node = view.nodes[index]
+        if node.op_type != pattern.op_type or node.domain != pattern.domain:
             domain = f" of domain {node.domain!r}" if node.domain else ""
-            fault = Fault(f"{value!r} is made by {node.title}{domain}", value, ", not by")
-        else:
-            nodes.append(index)
-            fault = None
-            if len(node.outputs) > 1 or len(pattern.outputs) > 1:
-                fault = _bind_outputs(view, pattern, node, values)
-            if fault is None and (pattern.references or pattern.exact or node.attributes):
-                fault = _bind_attributes(view.scope.opset, pattern, node, attributes)
-            operands = node.inputs
-            if pattern.is_commutative and len(operands) == 2 and operands[0] != operands[1]:
-                made.append(len(made) < len(choices) and choices[len(made)])
-                if made[-1]:
-                    operands = operands[::-1]
-            if fault is None and rule.variadic in pattern.inputs:
-                operands, variadic, fault = _take_variadic(rule, pattern, node)
-            if fault is None:
-                fault = _bind_inputs(rule, view, pattern, node, operands, values)
+            other = Fault(f"{value!r} is made by {node.title}{domain}", value or "", ", not by")
+            return Mismatch(rule, anchor, pattern, values, variadic, other), made
+        nodes.append(index)
+        fault: Fault | None = None
+        if len(node.outputs) > 1 or len(names) > 1:
+            fault = _bind_outputs(view, pattern, node, values)
+        if fault is None:
+            fault = _bind_attributes(view.scope.opset, pattern, node, attributes)
+        operands = node.inputs
+        if pattern.is_commutative and len(operands) == 2 and operands[0] != operands[1]:
+            made.append(len(made) < len(choices) and choices[len(made)])
+            if made[-1]:
+                operands = operands[::-1]
+        if fault is None and rule.variadic is not None and pattern is rule.anchor:
+            operands, variadic, fault = _take_variadic(rule, pattern, node)
+        if fault is None:
+            fault = _bind_inputs(rule, view, pattern, node, operands, values)
         if fault is not None:
             return Mismatch(rule, anchor, pattern, values, variadic, fault), made
     nodes.reverse()
@@ -165,27 +167,27 @@ def _bind_inputs(
     rule: Rule, view: DataflowGraph, pattern: PatternNode, node: Node, operands: tuple[str, ...], values: Bindings
 ) -> Fault | None:
     """Bind the inputs of one matched node; the reason and the place where they do not fit."""
-    names = pattern.fixed_inputs(rule.variadic)
-    if len(operands) > len(names) and any(operands[len(names) :]):
-        return Fault(f"{node.title} has {len(operands)} inputs, more than the rule knows", node.label)
+    names = pattern.inputs if pattern is not rule.anchor else rule.fixed_inputs
+    listed = len(operands)
+    if listed > len(names) and any(operands[len(names) :]):
+        return Fault(f"{node.title} has {listed} inputs, more than the rule knows", node.label)
     for slot, name in enumerate(names):
-        actual = operands[slot] if slot < len(operands) else ABSENT
+        actual = operands[slot] if slot < listed else ABSENT
         if name == "":
             if actual:
                 return Fault(f"{node.title} has an input {actual!r} where the rule has none", actual)
-            continue
-        if not actual and not (name in rule.inputs and _may_be_absent(pattern.domain, pattern.op_type, slot)):
+        elif not actual and not (name in rule.inputs and _may_be_absent(pattern.domain, pattern.op_type, slot)):
             return Fault(f"{node.title} lacks its input {slot}", node.label)
-        if name in values:
+        elif name in values:
             if (values[name] or "") != (actual or ""):
                 return Fault(f"{node.title} reads {actual!r} where the pattern has {values[name]!r} again", str(actual))
-            continue
-        if name in rule.constants:
-            others = [other for other in operands if other != actual]
-            fault = _constant_fault(view, rule.constants[name], str(actual), others)
-            if fault:
-                return Fault(fault, str(actual))
-        values[name] = actual
+        else:
+            if name in rule.constants:
+                others = [other for other in operands if other != actual]
+                fault = _constant_fault(view, rule.constants[name], str(actual), others)
+                if fault:
+                    return Fault(fault, str(actual))
+            values[name] = actual
     return None
 
 
@@ -199,18 +201,19 @@ def _may_be_absent(domain: str, op_type: str, slot: int) -> bool:
 
 
 def _bind_attributes(opset: int, pattern: PatternNode, node: Node, attributes: Attributes) -> Fault | None:
-    for name, attribute in node.attributes.items():
-        if name not in pattern.exact and name not in pattern.references:
+    given = node.attributes
+    if given:
+        for name in given.keys() - pattern.known_attributes:
             default = _schema_default(node.op_type, node.domain, opset, name)
-            if default is None or not _same_value(default, attribute):
-                return Fault(f"{node.title} has {_shown(attribute)}, which the rule does not know", node.label)
+            if default is None or not _same_value(default, given[name]):
+                return Fault(f"{node.title} has {_shown(given[name])}, which the rule does not know", node.label)
     for name, target in pattern.references.items():
-        given = node.attributes.get(name)
-        later = attributes.setdefault(target, given)
-        if later is not given and (later is None or given is None or not _same_value(later, given)):
+        found = given.get(name)
+        later = attributes.setdefault(target, found)
+        if later is not found and (later is None or found is None or not _same_value(later, found)):
             return Fault(f"{node.title} has another {name} than the node after it in the pattern", node.label)
     for name, wanted in pattern.exact.items():
-        found = node.attributes.get(name) or _schema_default(node.op_type, node.domain, opset, name)
+        found = given.get(name) or _schema_default(node.op_type, node.domain, opset, name)
         if found is None or not _same_value(wanted, found):
             shown = _shown(found) if found is not None else f"no {name}"
             return Fault(f"{node.title} has {shown}, the rule asks for {_shown(wanted)}", node.label)

@@ -16,7 +16,7 @@ COMMUTATIVE = frozenset({("", "Add"), ("", "Mul")})
 """Operators whose two operands may stand in either order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class PatternNode:
     """One operator of a rule's body."""
 
@@ -33,16 +33,15 @@ class PatternNode:
     name: str = ""
     """The name of that condition."""
 
-    @property
+    @cached_property
     def is_commutative(self) -> bool:
         """Whether its two operands may stand in either order."""
         return (self.domain, self.op_type) in COMMUTATIVE
 
-    def fixed_inputs(self, variadic: str | None) -> tuple[str, ...]:
-        """The inputs without the variadic one."""
-        if variadic not in self.inputs:
-            return self.inputs
-        return tuple(name for name in self.inputs if name != variadic)
+    @cached_property
+    def known_attributes(self) -> frozenset[str]:
+        """The attributes that the rule mentions."""
+        return frozenset(self.references).union(self.exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class Rule:
         """The attributes that a fused node may lack, like the standard operator of the body that has them."""
         return frozenset(target for node in self.body if not node.domain for target in node.references.values())
 
-    @property
+    @cached_property
     def anchor(self) -> PatternNode:
         """The node that matching starts from: the one that makes the output."""
         return self.body[-1]
@@ -112,6 +111,11 @@ class Rule:
     def interior(self) -> tuple[str, ...]:
         """The values that exist only inside the fused node."""
         return tuple(name for node in self.body for name in node.outputs if name != self.output)
+
+    @cached_property
+    def fixed_inputs(self) -> tuple[str, ...]:
+        """The anchor's inputs without the variadic one."""
+        return tuple(name for name in self.anchor.inputs if name != self.variadic)
 
     @cached_property
     def has_labelled_nodes(self) -> bool:
