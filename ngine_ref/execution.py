@@ -242,7 +242,10 @@ def _derive(layout: Layout, root: int, arrays: list[Value]) -> None:
 def _allocate(layout: Layout, root: int) -> Array:
     spec = layout.values[root].spec
     assert spec is not None
-    return np.empty(spec.shape, spec.dtype)
+    try:
+        return np.empty(spec.shape, spec.dtype)
+    except MemoryError as error:
+        raise OperatorError(f"There is no memory for the value {layout.values[root].name!r}: {error}") from error
 
 
 def _compute(action: Action, arrays: list[Value], frame: _Frame, index: int, pool: WorkerPool | None) -> None:

@@ -55,5 +55,6 @@ def _demands(op_type: str, domain: str, opset: int) -> _Demands | None:
         range(schema.min_input, schema.max_input + 1),
         range(schema.min_output, schema.max_output + 1),
         tuple(name for name, attribute in schema.attributes.items() if attribute.required),
-        {name: int(attribute.type) for name, attribute in schema.attributes.items()},
+        # An enum with the same numbers as AttributeProto's, which onnx's stubs do not tell.
+        {name: attribute.type.value for name, attribute in schema.attributes.items()},  # type: ignore[attr-defined]
     )

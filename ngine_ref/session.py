@@ -37,7 +37,8 @@ class RunReport:
     """What a run needed."""
 
     peak_bytes: int
-    """The most memory that values and scratch took at one time; feeds and weights are not counted."""
+    """The most memory that values and scratch took at one time. Feeds and weights are not counted, nor what a kernel
+    keeps from run to run."""
     bytes_moved: int
     """Bytes that the steps read and wrote."""
     bytes_copied: int

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.plan_models import random_plan_model
 
-from ngine_ref import FeedError, InferenceSession, ModelError, SessionOptions, ShapeError
+from ngine_ref import FeedError, InferenceSession, ModelError, OperatorError, SessionOptions, ShapeError
 from ngine_ref.registry import Array
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -216,6 +216,18 @@ def test_a_run_is_reported():
     thread.start()
     thread.join()
     assert seen == [None], "the report is that of the calling thread"
+
+
+def test_more_memory_than_there_is():
+    session = InferenceSession(parse("g (float[1] x, int64[1] n) => (float[N] y) { y = Expand(x, n) }"))
+    with pytest.raises(OperatorError, match="Expand node 'y'"):
+        session.run(None, {"x": np.ones(1, np.float32), "n": np.array([1 << 60])})
+
+
+def test_names_that_are_no_text():
+    content = model().SerializeToString().replace(b"Relu", b"Re\xfflu"[:4])
+    with pytest.raises(ModelError, match="not UTF-8"):
+        InferenceSession(content)
 
 
 def test_an_error_leaves_the_session_usable():
