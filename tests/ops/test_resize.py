@@ -69,8 +69,8 @@ def resizings(draw: st.DrawFn) -> tuple[list[Array | None], dict[str, Any]]:
         attributes["axes"] = [axis - (rank if draw(st.booleans()) else 0) for axis in named]
     roi = None
     if transformation == "tf_crop_and_resize":
-        low = [draw(st.floats(-0.3, 0.4)) if axis in changed else 0.0 for axis in named]
-        high = [draw(st.floats(0.5, 1.3)) if axis in changed else 1.0 for axis in named]
+        low = [draw(st.integers(-30, 40)) / 100 if axis in changed else 0.0 for axis in named]
+        high = [draw(st.integers(50, 130)) / 100 if axis in changed else 1.0 for axis in named]
         roi = np.array(low + high, np.float32)
         attributes["extrapolation_value"] = 9.0
     wholes = transformation == "align_corners"
