@@ -13,6 +13,7 @@ import networkx as nx
 from onnx import TensorProto
 
 from graphopt.errors import ModelError
+from graphopt.identity_paths import IdentityPaths
 from graphopt.scope import FUSED_DOMAIN, Dims, Node, Scope, constant_tensor
 
 # fmt: off
@@ -88,6 +89,9 @@ class DataflowGraph:
         self._readers = readers
         self._captured = captured
         self._by_operator = by_operator
+        identities = by_operator.get(("", "Identity"))
+        self.paths = IdentityPaths(self.nodes, identities, readers, self.outputs, captured) if identities else None
+        """The Identity nodes to look through; None where there are none."""
         self._sources: dict[str, str] = {}
         self._ranks: dict[str, int | None] = {}
 
@@ -105,7 +109,11 @@ class DataflowGraph:
         return None if index is None else (self.nodes[index].domain, self.nodes[index].op_type)
 
     def readers(self, value: str) -> list[int]:
-        """The nodes that read a value, one entry for each input slot that does."""
+        """The nodes that read a value, one entry for each input slot that does; Identity nodes are looked through."""
+        if self.paths is not None:
+            behind = self.paths.readers(value)
+            if behind is not None:
+                return behind
         return self._readers.get(value, [])
 
     def captures(self, value: str) -> list[int]:

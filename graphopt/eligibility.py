@@ -115,7 +115,9 @@ def _adjacent(candidate: Candidate, condition: Condition) -> Fault | None:
     first, second = (view.producer(candidate.value(name)) for name in condition.values)
     if first is None or second is None or first + 1 == second:
         return None
-    between = second - first - 1
+    between = second - first - 1 - len(view.paths.passing(candidate.value(condition.values[0])) if view.paths else ())
+    if not between:
+        return None
     return (
         f"{_times(between, 'node')} between {view.nodes[first].title} and {view.nodes[second].title} in the file",
         view.nodes[second - 1].label,

@@ -205,8 +205,9 @@ def sweep(
         elif isinstance(decision, Match):
             call = outliner.outline(decision, view)
             calls[anchor] = call
-            owners.update(dict.fromkeys(decision.nodes, call))
-            replaces = tuple(view.nodes[index].label for index in decision.nodes)
+            replaced = (*decision.nodes, *decision.identities)
+            owners.update(dict.fromkeys(replaced, call))
+            replaces = tuple(view.nodes[index].label for index in replaced)
             ledger.fusions.append(Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title))
     if calls:
         ledger.counts[rules[0].op_type] += len(calls)

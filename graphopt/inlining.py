@@ -118,17 +118,28 @@ def _inlined(node: FusedNode, taken: set[str]) -> Iterator[tuple[NodeProto, Repl
     function = node.body.function
     names = dict(zip(function.input, [*node.inputs, *[""] * len(function.input)], strict=False))
     names.update(zip(function.output, node.outputs, strict=False))
-    records = list(node.replaced)
+    records = [item for item in node.replaced if not item.passed_on]
+    identities = [item for item in node.replaced if item.passed_on]
     if len(records) != sum(inner.op_type != "Constant" for inner in function.node):
-        records = list(made_up_record(node.proto, function))
+        records, identities = list(made_up_record(node.proto, function)), []
     places = iter(records)
+    now: dict[str, str] = {}  # the names that the original's values have here
     for inner in function.node:
         record = None if inner.op_type == "Constant" else next(places)
         outputs = record.outputs if record is not None else [f"{node.label}/{inner.output[0]}"]
         for name, original in zip(inner.output, outputs, strict=False):
             if name not in names:
                 names[name] = _free(original, taken)
+            now[original] = names[name]
+        if record is not None and record.inputs is not None:
+            record = record._replace(inputs=tuple(now.get(name, name) for name in record.inputs))
         yield _restored(inner, names, node, record), record
+        for item in identities:  # in the order of their paths
+            if item.passed_on in now and item.outputs[0] not in now:
+                now[item.outputs[0]] = _free(item.outputs[0], taken)
+                proto = NodeProto(op_type=item.op_type, input=[now[item.passed_on]], output=[now[item.outputs[0]]])
+                _restore_texts(proto, item)
+                yield proto, item
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -153,9 +164,7 @@ def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, recor
             given.CopyFrom(call.attributes[attribute.ref_attr_name])
             given.name = attribute.name
     if record is not None:
-        for field in ("name", "domain", "doc_string"):
-            if getattr(record, field) or field in record.empty:
-                setattr(proto, field, getattr(record, field))
+        _restore_texts(proto, record)
         if record.attributes is not None:
             _order_attributes(proto, record.attributes)
         if record.swapped:
@@ -165,10 +174,16 @@ def _restored(inner: NodeProto, names: Mapping[str, str], call: FusedNode, recor
         for attribute in proto.attribute:
             if attribute.name == "axis" and record.axis is not None:
                 attribute.i = record.axis
-        for key, value in record.metadata.items():
-            proto.metadata_props.add(key=key, value=value)
     proto.input.extend(inputs)
     return proto
+
+
+def _restore_texts(proto: NodeProto, record: Replaced) -> None:
+    for field in ("name", "domain", "doc_string"):
+        if getattr(record, field) or field in record.empty:
+            setattr(proto, field, getattr(record, field))
+    for key, value in record.metadata.items():
+        proto.metadata_props.add(key=key, value=value)
 
 
 def _order_attributes(proto: NodeProto, order: Sequence[str]) -> None:

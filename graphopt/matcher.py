@@ -15,6 +15,7 @@ import numpy as np
 from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
 
 from graphopt.dataflow import DataflowGraph
+from graphopt.identity_paths import IdentityPaths
 from graphopt.rule import PatternNode, Rule
 from graphopt.scope import Node
 
@@ -39,6 +40,8 @@ class Match(NamedTuple):
     """The graph's values for the rule's variadic input."""
     attributes: Mapping[str, AttributeProto]
     """The rule's attributes, as the matched nodes have them; those that they lack are not here."""
+    identities: tuple[int, ...] = ()
+    """The Identity nodes between the matched ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ def may_match(rule: Rule, view: DataflowGraph, anchor: int) -> bool:
     inputs = view.nodes[anchor].inputs
     for slot, key in rule.expected:
         candidates = inputs if slot is None else inputs[slot:][:1]
+        if view.paths is not None:
+            candidates = tuple(map(view.paths.source, candidates))
         if not any(view.operator_of(value) == key for value in candidates):
             return False
     return True
@@ -135,7 +140,13 @@ def _attempt(
             return Mismatch(rule, anchor, pattern, values, variadic, fault), made
     nodes.reverse()
     present = {name: attribute for name, attribute in attributes.items() if attribute is not None}
-    return Match(rule, anchor, tuple(nodes), values, variadic, present), made
+    passed = () if view.paths is None else _passed(rule, view.paths, values)
+    return Match(rule, anchor, tuple(nodes), values, variadic, present, passed), made
+
+
+def _passed(rule: Rule, paths: IdentityPaths, values: Bindings) -> tuple[int, ...]:
+    """The Identity nodes through which matched nodes read from each other."""
+    return tuple(place for name in rule.seen_through for place in paths.passing(values.get(name) or ""))
 
 
 def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values: Bindings) -> Fault | None:
@@ -173,6 +184,8 @@ def _bind_inputs(
         return Fault(f"{node.title} has {listed} inputs, more than the rule knows", node.label)
     for slot, name in enumerate(names):
         actual = operands[slot] if slot < listed else ABSENT
+        if view.paths is not None and actual and name in rule.seen_through:
+            actual = view.paths.source(actual)
         if name == "":
             if actual:
                 return Fault(f"{node.title} has an input {actual!r} where the rule has none", actual)

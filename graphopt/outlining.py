@@ -256,7 +256,7 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
                 node.outputs,
                 swapped=swapped,
                 arity=_listed(node),
-                inputs=_remembered_inputs(match, pattern, node),
+                inputs=_remembered_inputs(match, view, pattern, node),
                 axis=axis if axis is not None and axis < 0 else None,
                 domain=node.proto.domain,
                 doc_string=node.proto.doc_string,
@@ -265,28 +265,47 @@ def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
                 attributes=_attribute_order(pattern, node),
             )
         )
-    return replaced
+    return replaced + [_passed_on(view.nodes[index]) for index in match.identities]
+
+
+def _passed_on(identity: Node) -> Replaced:
+    return Replaced(
+        identity.op_type,
+        identity.name,
+        identity.outputs,
+        domain=identity.proto.domain,
+        doc_string=identity.proto.doc_string,
+        metadata={entry.key: entry.value for entry in identity.proto.metadata_props},
+        empty=_empty_fields(identity.proto),
+        passed_on=identity.inputs[0],
+    )
 
 
 def _without_written(node: FusedNode, written: set[str]) -> Sequence[Replaced]:
     """The nodes that an inner fused node replaced; they note that they lack the attributes that the outer one writes
     out."""
     inner = [part for part in node.body.function.node if part.op_type != "Constant"]
-    if not written or len(inner) != len(node.replaced):
+    own = [item for item in node.replaced if not item.passed_on]
+    if not written or len(inner) != len(own):
         return node.replaced
-    return [
+    without = [
         item._replace(attributes=tuple(a.name for a in part.attribute if a.ref_attr_name in node.attributes))
         if any(a.ref_attr_name in written for a in part.attribute)
         else item
-        for item, part in zip(node.replaced, inner, strict=True)
+        for item, part in zip(own, inner, strict=True)
     ]
+    return [*without, *(item for item in node.replaced if item.passed_on)]
 
 
-def _remembered_inputs(match: Match, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
-    """A node's inputs by name, where a rewrite changed them or where the body has a constant in their place."""
+def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
+    """A node's inputs by name, where inlining would give others: a rewrite changed them, the body has a constant in
+    their place, or the match looks through an Identity."""
     if node.original_inputs is not None:
         return node.original_inputs
-    return node.inputs if any(name in match.rule.constants for name in pattern.inputs) else None
+    if any(name in match.rule.constants for name in pattern.inputs):
+        return node.inputs
+    passed_on = {view.nodes[index].outputs[0] for index in match.identities}
+    return None if passed_on.isdisjoint(node.inputs) else node.inputs
 
 
 def _empty_fields(proto: NodeProto) -> tuple[str, ...]:

@@ -50,6 +50,8 @@ class Replaced(NamedTuple):
     """Its fields of text that were written, though they are empty."""
     attributes: tuple[str, ...] | None = None
     """Its attributes in their order, where inlining gives them in another, or more of them."""
+    passed_on: str = ""
+    """Of an Identity between two of the others, which has no part in the fused node's body: what it read."""
 
     @property
     def label(self) -> str:
@@ -72,7 +74,7 @@ def _row(item: Replaced) -> dict[str, Any]:
     for key in ("arity", "inputs", "axis", "attributes"):
         if getattr(item, key) is not None:
             row[key] = getattr(item, key)
-    for key in ("swapped", "domain", "doc_string", "empty"):
+    for key in ("swapped", "domain", "doc_string", "empty", "passed_on"):
         if getattr(item, key):
             row[key] = getattr(item, key)
     if item.metadata:
@@ -97,11 +99,13 @@ def _replaced(row: object) -> Replaced | None:
         return None
     outputs, inputs, attributes = (row.get(key) for key in ("outputs", "inputs", "attributes"))
     arity, axis, given = row.get("arity"), row.get("axis"), row.get("metadata", {})
-    texts = [row.get(key, "") for key in ("name", "domain", "doc_string")]
+    texts = [row.get(key, "") for key in ("name", "domain", "doc_string", "passed_on")]
     lists = [outputs, row.get("empty", []), *(names for names in (inputs, attributes) if names is not None)]
     if not _is_text(texts) or not all(isinstance(names, list) and _is_text(names) for names in lists):
         return None
     if not isinstance(given, dict) or not _is_text(given.values()):
+        return None
+    if texts[3] and len(row["outputs"]) != 1:
         return None
     if not (arity is None or (isinstance(arity, int) and 0 <= arity <= _MOST_INPUTS)):
         return None
@@ -120,6 +124,7 @@ def _replaced(row: object) -> Replaced | None:
         metadata=given,
         empty=tuple(row.get("empty", [])),
         attributes=None if attributes is None else tuple(attributes),
+        passed_on=texts[3],
     )
 
 

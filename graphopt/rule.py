@@ -118,6 +118,12 @@ class Rule:
         return tuple(name for name in self.anchor.inputs if name != self.variadic)
 
     @cached_property
+    def seen_through(self) -> tuple[str, ...]:
+        """The values that may reach their readers through Identity nodes: the interior ones, unless the rule itself
+        has an Identity."""
+        return () if ("", "Identity") in self.mentioned else self.interior
+
+    @cached_property
     def has_labelled_nodes(self) -> bool:
         """Whether a missing node of the pattern is a refusal, not just another shape."""
         return any(node.number for node in self.body)
