@@ -97,7 +97,9 @@ def resizings(draw: st.DrawFn) -> tuple[list[Array | None], dict[str, Any]]:
 
 def check_against_onnxruntime(inputs: list[Array | None], attributes: dict[str, Any]) -> None:
     (expected,) = onnxruntime_outputs("Resize", inputs, attributes, 19)
-    assert_same(get("Resize")(inputs, attributes)[0], expected, rtol=1e-5, atol=1e-5)
+    # onnxruntime has float32 weights; without those outside, they are divided by a sum that may be small.
+    tolerance = 5e-5 if attributes.get("exclude_outside") else 1e-5
+    assert_same(get("Resize")(inputs, attributes)[0], expected, rtol=1e-5, atol=tolerance)
 
 
 @given(resizings().filter(lambda drawn: drawn[0][0].size > 0))
