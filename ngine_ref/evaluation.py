@@ -10,7 +10,7 @@ import numpy as np
 
 from ngine_ref import registry
 from ngine_ref.errors import OperatorError
-from ngine_ref.fallback import ReferenceOperator
+from ngine_ref.fallback import run_reference
 from ngine_ref.graph import Node, Value
 from ngine_ref.optionals import OPTIONALS
 from ngine_ref.registry import Array, Call, Kernel, Operator, TensorSpec, Workspace, aligned_bytes
@@ -80,7 +80,7 @@ def evaluate(node: Node, inputs: Sequence[Value], pool: WorkerPool | None = None
         return OPTIONALS[node.op_type](node, inputs)
     operator = kernel_operator(node)
     if operator is None:
-        return [_contiguous(value) for value in ReferenceOperator(node, inputs)(inputs)]
+        return [_contiguous(value) for value in run_reference(node, inputs)]
     arrays = [_tensor(node, value) for value in inputs]
     specs = [None if array is None else TensorSpec(array.shape, array.dtype, array) for array in arrays]
     kernel = bind(node, operator, specs)

@@ -6,6 +6,7 @@ operators are defined by a function that depends on the types. It is imported wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TypeProto, ValueInfoProt
 
 from ngine_ref.errors import OperatorError, UnknownOperatorError
 from ngine_ref.graph import Graph, Node, Value, ValueInfo
+from ngine_ref.registry import Array
 
 _REFUSALS = (
     ArithmeticError,
@@ -32,6 +34,33 @@ _REFUSALS = (
 
 _SUCCESSORS = {"Scatter": ("ScatterElements", 11)}
 """Operators that only live on under another name, with the opset it has there."""
+
+
+_FLATTENING = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
+"""Up to opset 12 these took all axes from `axis` (1 by default) on as one; onnx only implements what came after."""
+
+
+def run_reference(node: Node, inputs: Sequence[Value]) -> list[Value]:
+    """What onnx's implementation of an operator gives: one entry an output slot, None where the node names none.
+
+    Raises:
+        OperatorError: the implementation refuses the inputs.
+        UnknownOperatorError: onnx has no implementation of the operator.
+    """
+    if node.op_type in _FLATTENING and not node.domain and node.opset < 13 and isinstance(inputs[0], np.ndarray):
+        return _run_flattened(node, inputs[0])
+    return ReferenceOperator(node, inputs)(inputs)
+
+
+def _run_flattened(node: Node, x: Array) -> list[Value]:
+    axis = node.attributes.get("axis", 1)
+    if not -x.ndim <= axis < x.ndim:
+        raise OperatorError(f"{node} has axis {axis}, but its input has rank {x.ndim}.")
+    axis %= x.ndim
+    flat = x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+    present = replace(node, attributes={"axis": 1}, attribute_types={"axis": AttributeProto.INT}, opset=13)
+    (y,) = ReferenceOperator(present, [flat])([flat])
+    return [y.reshape(x.shape) if isinstance(y, np.ndarray) else y]
 
 
 class ReferenceOperator:

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -54,6 +55,19 @@ def test_the_opset_counts():
     assert InferenceSession(parse(last, 12)).run(None, {"x": x})[0] == 1
     with pytest.raises(OperatorError, match="ArgMax node 'y'"):
         InferenceSession(parse(last, 11)).run(None, {"x": x})
+
+
+@pytest.mark.parametrize("op_type", ["Softmax", "LogSoftmax", "Hardmax"])
+@pytest.mark.parametrize("axis", ["", " <axis: int = 2>", " <axis: int = 0>", " <axis: int = -1>"])
+def test_softmax_took_all_axes_from_one_on_up_to_opset_12(op_type: str, axis: str):
+    """Against onnxruntime, because onnx's evaluator takes the newest definition for every opset."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    for opset in (11, 12, 13):
+        model = parse(f"g (float[2, 3, 4] x) => (float[2, 3, 4] y) {{ y = {op_type}{axis} (x) }}", opset)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        [expected] = session.run(None, {"x": x})
+        [y] = InferenceSession(model).run(None, {"x": x})
+        np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_refusals_name_the_node():
