@@ -106,16 +106,27 @@ def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
     return imports
 
 
+def _texts(node: NodeProto) -> list[str]:
+    texts = [node.op_type, node.domain, node.name]
+    if node.HasField("doc_string"):
+        texts.append(node.doc_string)
+    for entry in node.metadata_props:
+        texts += [entry.key, entry.value]
+    return texts
+
+
 def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str, name: str) -> None:
     """Refuse a message whose own text, such as its name or its metadata, is not text. None has a field of bytes."""
     values = [value for _, value in message.ListFields()]
     values += [text for entry in message.metadata_props for text in (entry.key, entry.value)]
+    if isinstance(message, FunctionProto):
+        values += message.attribute
     _check_text(values, title, name)
 
 
 def _check_nodes(place: GraphPlace, name: str) -> None:
     """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
-    _check_text((text for node in place.nodes for text in (node.op_type, node.domain, node.name)), place.title, name)
+    _check_text(chain.from_iterable(map(_texts, place.nodes)), place.title, name)
     attributes: dict[tuple[str, str, str, int], NodeProto] = {}
     for node in place.nodes:
         if found := node.attribute:
