@@ -164,7 +164,10 @@ def _shapes(candidate: Candidate) -> Fault | None:
         return f"{bias!r} has another element type than the weight {weight!r}", bias
     for value in statistics:
         if candidate.dims(value) != (channels,):
-            return f"{value!r} has shape {list(candidate.dims(value))}, not one number for each of {channels}", value
+            return (
+                f"{value!r} has shape {list(candidate.dims(value))}, not one number for each of {channels} channels",
+                value,
+            )
     if node.op_type != "Gemm":
         fits = not bias or candidate.dims(bias) == (channels,)
     else:

@@ -158,12 +158,12 @@ def _random(random: np.random.Generator, value: ValueInfoProto, shape: tuple[int
         return np.full(shape, "text", dtype=object)
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element_type))
     if dtype == np.bool_:
-        return random.random(shape) < 0.5
+        return np.asarray(random.random(shape) < 0.5)
     if dtype.kind in "iu" or dtype in (ml_dtypes.int4, ml_dtypes.uint4):
-        return random.integers(0, 2, shape).astype(dtype)
+        return np.asarray(random.integers(0, 2, shape), dtype)
     if dtype.kind == "c":
-        return (random.uniform(-1, 1, shape) + 1j * random.uniform(-1, 1, shape)).astype(dtype)
-    return random.uniform(-1, 1, shape).astype(dtype)
+        return np.asarray(random.uniform(-1, 1, shape) + 1j * random.uniform(-1, 1, shape), dtype)
+    return np.asarray(random.uniform(-1, 1, shape), dtype)
 
 
 def element_count(shape: Sequence[int]) -> int:
