@@ -137,7 +137,8 @@ def specialise(
         absent: optional inputs that the matched nodes do not list; the body's nodes do not list them at their end
             either, since onnxruntime optimises `Conv(x, w)` otherwise than `Conv(x, w, "")`.
     """
-    spelled = [f"{rule.variadic}_{place}" for place in range(variadic_count or 0)]
+    taken = {*rule.inputs, *rule.constants, *(name for pattern in rule.body for name in pattern.outputs)}
+    spelled = [_free(f"{rule.variadic}_{place}", taken) for place in range(variadic_count or 0)]
     inputs = [name for formal in rule.inputs for name in (spelled if formal == rule.variadic else [formal])]
     function = FunctionProto(name=rule.op_type, domain=rule.domain, input=inputs, output=[rule.output])
     attributes = [*rule.attributes, *([f"{rule.variadic}_count"] if rule.variadic else [])]
@@ -155,8 +156,16 @@ def specialise(
             node.attribute.extend(_body_attributes(rule, pattern))
             function.node.append(node)
         else:
-            function.node.extend(_spliced(nested[pattern.outputs], rule, pattern, names))
+            function.node.extend(_spliced(nested[pattern.outputs], rule, pattern, names, taken))
     return function
+
+
+def _free(wanted: str, taken: set[str]) -> str:
+    """The wanted name, or one like it that the rule does not use itself; it is taken from then on."""
+    while wanted in taken:
+        wanted += "_"
+    taken.add(wanted)
+    return wanted
 
 
 def _body_attributes(rule: Rule, pattern: PatternNode) -> list[AttributeProto]:
@@ -172,7 +181,9 @@ def _body_attributes(rule: Rule, pattern: PatternNode) -> list[AttributeProto]:
     return [*references, *pattern.exact.values()]
 
 
-def _spliced(inner: FunctionProto, rule: Rule, pattern: PatternNode, inputs: Sequence[str]) -> list[NodeProto]:
+def _spliced(
+    inner: FunctionProto, rule: Rule, pattern: PatternNode, inputs: Sequence[str], taken: set[str]
+) -> list[NodeProto]:
     """The nodes of an inner fused operator's body, with the names and attributes of the outer one."""
     names = dict(zip(inner.input, [*inputs, *[""] * len(inner.input)], strict=False))
     names.update(zip(inner.output, pattern.outputs, strict=True))
@@ -183,7 +194,10 @@ def _spliced(inner: FunctionProto, rule: Rule, pattern: PatternNode, inputs: Seq
         node.CopyFrom(old)
         del node.input[:], node.output[:], node.attribute[:]
         node.input.extend(names.get(name, name) for name in old.input)
-        node.output.extend(names.setdefault(name, f"{pattern.outputs[0]}_{name}") for name in old.output)
+        for name in old.output:
+            if name not in names:
+                names[name] = _free(f"{pattern.outputs[0]}_{name}", taken)
+            node.output.append(names[name])
         for attribute in old.attribute:
             if not attribute.ref_attr_name:
                 node.attribute.append(attribute)
