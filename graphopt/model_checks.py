@@ -131,6 +131,8 @@ def _check_nodes(place: GraphPlace, name: str) -> None:
     for node in place.nodes:
         if found := node.attribute:
             domain, op_type = node.domain, node.op_type
+            if len(found) > 1 and len({attribute.name for attribute in found}) < len(found):
+                raise ModelError(f"{name}: {node_title(node)} has an attribute twice; which of the two counts is open.")
             for attribute in found:
                 attributes.setdefault((domain, op_type, attribute.name, attribute.type), node)
     _check_text((attribute for _, _, attribute, _ in attributes), place.title, name)
