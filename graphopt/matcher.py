@@ -92,7 +92,7 @@ def may_match(rule: Rule, view: DataflowGraph, anchor: int) -> bool:
     inputs = view.nodes[anchor].inputs
     for slot, key in rule.expected:
         candidates = inputs if slot is None else inputs[slot:][:1]
-        if view.paths is not None:
+        if view.paths is not None and rule.seen_through:
             candidates = tuple(map(view.paths.source, candidates))
         if not any(view.operator_of(value) == key for value in candidates):
             return False
