@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from ngine_ref.blas import one_thread_each
 from ngine_ref.errors import FeedError
 from ngine_ref.execution import Environment, Executable, Meter
-from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.graph import Value, ValueType
 from ngine_ref.model import load
 from ngine_ref.options import SessionOptions

@@ -21,8 +21,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ngine_ref.blas import one_thread_each
 from ngine_ref.fast.arithmetic import Instruction
-from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.fast.filters import AHEAD, PassingFilters, keep_filters, kept_bytes, pointwise_filters
 from ngine_ref.fast.instances import Instances
 from ngine_ref.fast.instructions import execute

@@ -21,8 +21,8 @@ from functools import partial
 
 import numpy as np
 
+from ngine_ref.blas import one_thread_each
 from ngine_ref.fast.arithmetic import Instruction, apply_after
-from ngine_ref.fast.blas import one_thread_each
 from ngine_ref.fast.enlarge import EnlargedConvolution
 from ngine_ref.fast.few_outputs import FewOutputs
 from ngine_ref.fast.instances import Instances

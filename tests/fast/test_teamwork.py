@@ -10,7 +10,7 @@ import pytest
 from fast.test_executor import Helpers
 from threadpoolctl import threadpool_info
 
-from ngine_ref.fast.blas import one_thread_each
+from ngine_ref.blas import one_thread_each
 from ngine_ref.fast.instances import Instances
 from ngine_ref.fast.teamwork import Abandoned, Progress, run_team
 
