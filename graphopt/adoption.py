@@ -12,7 +12,8 @@ from itertools import product
 
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from graphopt.outlining import Body, FusedNode, specialise
+from graphopt.fused_node import Body, FusedNode
+from graphopt.outlining import specialise
 from graphopt.record import Replaced, read_record
 from graphopt.rule import PatternNode, Rule
 from graphopt.scope import Node, Scope, opset_versions
@@ -151,7 +152,7 @@ def _same_body(one: FunctionProto, other: FunctionProto) -> bool:
 def _fused(node: Node, body: Body) -> FusedNode:
     replaced = read_record(node.proto) or made_up_record(node.proto, body.function)
     fused = FusedNode(
-        (node.domain, node.op_type), node.name, node.inputs, node.outputs, dict(node.attributes), body, replaced
+        (node.domain, node.op_type), node.name, node.inputs, node.outputs, node.attributes, body, replaced
     )
     fused.proto = node.proto
     return fused

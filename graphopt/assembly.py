@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
+from graphopt.attribute_sets import AttributeSet
 from graphopt.body_domains import assign_domains
-from graphopt.outlining import Body, FusedNode
+from graphopt.fused_node import Body, FusedNode
 from graphopt.record import INPUTS, IR_VERSION, ORIGINAL_INPUTS, RULES, set_metadata, write_record
 from graphopt.scope import DEFAULTS_SINCE_IR, Node, Scope, bodies_of
 
@@ -53,6 +54,8 @@ class _Writer:
         fused = [node for scope in scopes for node in scope.nodes if isinstance(node, FusedNode)]
         self.bodies = list(dict.fromkeys(node.body for node in fused if not node.is_written))
         """The bodies of new fused nodes, in the order of their first calls."""
+        self._common: dict[tuple[Body, AttributeSet], bytes] = {}
+        """What calls of one body with equal attributes have in common, serialized."""
         self._changed: set[int] = set()
         for scope in reversed(scopes):  # bodies come after the scope they stand in
             inner = (id(body) in self._changed for node in scope.nodes for body in node.bodies)
@@ -70,17 +73,21 @@ class _Writer:
             return
         _copy_fields(source, target, without=("node", "input", "initializer", "value_info", "quantization_annotation"))
         target.input.extend(value for value in source.input if value.name not in scope.dropped)
-        target.initializer.extend(tensor for tensor in source.initializer if tensor.name not in scope.dropped)
+        for tensor in source.initializer:
+            if tensor.name not in scope.dropped:
+                # Not `extend`, which serializes and parses each: three copies of the weights instead of one.
+                target.initializer.add().CopyFrom(tensor)
         for name, tensor in scope.added.items():
             added = target.initializer.add()
             added.CopyFrom(tensor)
             added.name = name
-        target.node.extend(self._node(node) for node in scope.nodes)
-        gone = _gone(source, scope)
-        target.value_info.extend(info for info in source.value_info if info.name not in gone)
-        target.quantization_annotation.extend(
-            entry for entry in source.quantization_annotation if entry.tensor_name not in gone
-        )
+        self._write_nodes(scope, target)
+        if source.value_info or source.quantization_annotation:
+            gone = _gone(source, scope)
+            target.value_info.extend(info for info in source.value_info if info.name not in gone)
+            target.quantization_annotation.extend(
+                entry for entry in source.quantization_annotation if entry.tensor_name not in gone
+            )
 
     def write_function(self, source: FunctionProto, scope: Scope | None, target: FunctionProto) -> None:
         """Fill an empty function likewise; without a scope it stays what it is."""
@@ -88,28 +95,29 @@ class _Writer:
             target.CopyFrom(source)
             return
         _copy_fields(source, target, without=("node", "value_info"))
-        target.node.extend(self._node(node) for node in scope.nodes)
-        gone = _gone(source, scope)
-        target.value_info.extend(info for info in source.value_info if info.name not in gone)
+        self._write_nodes(scope, target)
+        if source.value_info:
+            gone = _gone(source, scope)
+            target.value_info.extend(info for info in source.value_info if info.name not in gone)
         new = (node.body for node in _nodes_within(scope) if isinstance(node, FusedNode) and not node.is_written)
         _import(target, (self.domain_of(body) for body in new))
 
-    def _node(self, node: Node) -> NodeProto:
-        if isinstance(node, FusedNode) and not node.is_written:
-            return self._call(node)
-        changed_bodies = any(id(body) in self._changed for body in node.bodies)
-        if not changed_bodies and not node.is_changed:
-            return node.proto
-        proto = NodeProto()
-        proto.CopyFrom(node.proto)
+    def _write_nodes(self, scope: Scope, target: GraphProto | FunctionProto) -> None:
+        for node in scope.nodes:
+            if isinstance(node, FusedNode) and not node.is_written:
+                self._write_call(node, target.node.add())
+            else:
+                self._write_node(node, target.node.add())
+
+    def _write_node(self, node: Node, target: NodeProto) -> None:
+        target.CopyFrom(node.proto)
         if node.is_changed:
-            proto.input[:] = node.inputs
-            proto.output[:] = node.outputs
+            target.input[:] = node.inputs
+            target.output[:] = node.outputs
         if node.original_inputs is not None:
-            set_metadata(proto, ORIGINAL_INPUTS, json.dumps(node.original_inputs))
-        if changed_bodies:
-            self._write_bodies(proto, node)
-        return proto
+            set_metadata(target, ORIGINAL_INPUTS, json.dumps(node.original_inputs))
+        if any(id(body) in self._changed for body in node.bodies):
+            self._write_bodies(target, node)
 
     def _write_bodies(self, proto: NodeProto, node: Node) -> None:
         attributes = {attribute.name: attribute for attribute in proto.attribute}
@@ -118,17 +126,19 @@ class _Writer:
             target.Clear()
             self.write_graph(source, body, target)
 
-    def _call(self, node: FusedNode) -> NodeProto:
-        proto = NodeProto(
-            op_type=node.op_type,
-            domain=self.domain_of(node.body),
-            name=node.name,
-            input=node.inputs,
-            output=node.outputs,
-            attribute=node.attributes.values(),
-        )
-        write_record(proto, node.replaced)
-        return proto
+    def _write_call(self, node: FusedNode, target: NodeProto) -> None:
+        key = node.body, node.attributes
+        common = self._common.get(key)
+        if common is None:
+            # Making eight attributes costs more than all the rest, so calls that have the same ones parse them.
+            proto = NodeProto(op_type=node.op_type, domain=self.domain_of(node.body))
+            proto.attribute.extend(node.attributes.values())
+            common = self._common[key] = proto.SerializeToString()
+        target.ParseFromString(common)
+        target.name = node.name
+        target.input.extend(node.inputs)
+        target.output.extend(node.outputs)
+        write_record(target, node.replaced)
 
 
 def _nodes_within(scope: Scope) -> Iterator[Node]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from onnx import FunctionProto, ModelProto, NodeProto
 
 from graphopt.errors import UsageError
-from graphopt.outlining import FusedNode
+from graphopt.fused_node import FusedNode
 from graphopt.scope import Scope
 
 Key = tuple[str, ...]

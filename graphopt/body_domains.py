@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from graphopt.outlining import Body
+from graphopt.fused_node import Body
 
 
 def assign_domains(bodies: Sequence[Body], taken: Iterable[tuple[str, str]]) -> None:

@@ -5,6 +5,7 @@ Nodes are integers: their place in the scope's list. Edges run from a producer t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
@@ -57,33 +58,23 @@ class DataflowGraph:
         self.outputs = frozenset(scope.outputs).union(scope.training_reads)
         """The values that leave the scope."""
         producer: dict[str, int] = {}
-        readers: dict[str, list[int]] = {}
-        by_operator: dict[tuple[str, str], list[int]] = {}
-        captured: dict[str, list[int]] = {}
-        unmade: list[str] = []
+        readers: defaultdict[str, list[int]] = defaultdict(list)
+        by_operator: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        captured: defaultdict[str, list[int]] = defaultdict(list)
         for index, node in enumerate(self.nodes):
-            key = (node.domain, node.op_type)
-            if key in by_operator:
-                by_operator[key].append(index)
-            else:
-                by_operator[key] = [index]
+            by_operator[node.domain, node.op_type].append(index)
             for name in node.inputs:
-                if name in readers:
-                    readers[name].append(index)
-                else:
-                    readers[name] = [index]
-                    if name not in producer:
-                        unmade.append(name)
+                readers[name].append(index)
             for body in node.bodies:
                 for name in body.captures:
-                    captured.setdefault(name, []).append(index)
-                    if name not in producer:
-                        unmade.append(name)
+                    captured[name].append(index)
             for name in node.outputs:
                 producer[name] = index
         producer.pop("", None)
         readers.pop("", None)
-        self.is_sorted = producer.keys().isdisjoint(unmade)
+        self.is_sorted = not any(
+            read[0] <= producer.get(name, -1) for reads in (readers, captured) for name, read in reads.items()
+        )
         """Whether every node stands after the nodes it reads from."""
         self._producer = producer
         self._readers = readers

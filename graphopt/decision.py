@@ -55,10 +55,19 @@ def check(found: Match, view: DataflowGraph, order: Order) -> Refusal | None:
     return None
 
 
-def failures(found: Match, view: DataflowGraph, order: Order) -> list[Condition]:
-    """Every condition of its rule that a match fails."""
+def failures(found: Match, view: DataflowGraph, order: Order, read_often: str = "") -> list[Condition]:
+    """Every condition of its rule that a match fails.
+
+    That `read_often` has several readers the caller knows: its sole-reader condition fails, and no sentence about all
+    those readers is made.
+    """
     candidate = _candidate(found, view, order)
-    return [c for c in found.rule.conditions if REQUIREMENTS[c.kind].check(candidate, c) is not None]
+    return [
+        condition
+        for condition in found.rule.conditions
+        if (condition.kind == "sole_reader" and candidate.value(condition.values[0]) == read_often)
+        or REQUIREMENTS[condition.kind].check(candidate, condition) is not None
+    ]
 
 
 def verdicts(found: Match | Mismatch, view: DataflowGraph, order: Order) -> list[tuple[Condition | PatternNode, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from graphopt.dataflow import DataflowGraph
 from graphopt.rule import Condition
@@ -20,8 +20,7 @@ Fault = tuple[str, str]
 """A sentence, and the node or value at fault."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """What a condition may look at."""
 
     view: DataflowGraph

@@ -25,10 +25,11 @@ from graphopt.dataflow import DataflowGraph, sort_nodes
 from graphopt.decision import decide
 from graphopt.eligibility import Order
 from graphopt.errors import CertificateError, UsageError, VerificationError
+from graphopt.fused_node import FusedNode
 from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
 from graphopt.matcher import Match
 from graphopt.model_io import LoadedModel, Model
-from graphopt.outlining import FusedNode, Outliner
+from graphopt.outlining import Outliner
 from graphopt.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
 from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules

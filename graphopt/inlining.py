@@ -15,9 +15,9 @@ from graphopt.adoption import Adopter, made_up_record
 from graphopt.assembly import FUNCTIONS_SINCE_IR
 from graphopt.certificate import certify
 from graphopt.errors import CertificateError
+from graphopt.fused_node import FusedNode
 from graphopt.fusion import Rules
 from graphopt.model_io import LoadedModel, Model
-from graphopt.outlining import FusedNode
 from graphopt.record import (
     INPUTS,
     IR_VERSION,

@@ -7,24 +7,22 @@ is the order of the operands of Add and Mul; every order is tried, in a fixed se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from onnx import AttributeProto, TensorProto, defs, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, defs, numpy_helper
 
+from graphopt.attribute_matching import conflict, fit
 from graphopt.dataflow import DataflowGraph
 from graphopt.identity_paths import IdentityPaths
-from graphopt.rule import PatternNode, Rule
+from graphopt.rule import PatternNode, Rule, Step
 from graphopt.scope import Node
 
 ABSENT = None
 """What an optional input is bound to where the node does not even name it; '' where it names it as absent."""
 
 Bindings = dict[str, str | None]
-Attributes = dict[str, AttributeProto | None]
-"""The rule's attributes met so far; None where a node lacks it, and so must every other that shares it."""
 
 
 class Match(NamedTuple):
@@ -44,15 +42,21 @@ class Match(NamedTuple):
     """The Identity nodes between the matched ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """What does not fit, and where."""
 
-    reason: str
+    template: str
+    about: tuple[object, ...]
+    """What stands in the template's places. Most mismatches are never shown, and sentences cost more than matching."""
     at: str
     """The value or node of the graph at fault."""
     instead: str = ""
     """How the sentence goes on where the operator is another one: ', not by'."""
+
+    @property
+    def reason(self) -> str:
+        """What does not fit, a phrase."""
+        return self.template.format(*self.about)
 
 
 class Mismatch(NamedTuple):
@@ -105,37 +109,44 @@ def _attempt(
     """One assignment of operands: what comes of it, and the choices that were made (True: operands exchanged)."""
     outputs = view.nodes[anchor].outputs
     values: Bindings = {rule.output: outputs[0] if outputs else ""}
-    attributes: Attributes = {}
+    attributes: dict[str, AttributeProto | None] = {}
     nodes: list[int] = []
     made: list[bool] = []
     variadic: tuple[str, ...] = ()
-    for pattern in rule.backwards:
+    opset = view.scope.opset
+    for step in rule.steps:
+        pattern = step.pattern
         names = pattern.outputs
         value = values[names[0]] if len(names) == 1 else next(values[name] for name in names if name in values)
         index = view.producer(value or "")
         if index is None:
-            unmade = Fault(_origin(view, value or ""), value or "", ", not made by")
+            unmade = Fault("{}", (_origin(view, value or ""),), value or "", ", not made by")
             return Mismatch(rule, anchor, pattern, values, variadic, unmade), made
         node = view.nodes[index]
         if node.op_type != pattern.op_type or node.domain != pattern.domain:
-            domain = f" of domain {node.domain!r}" if node.domain else ""
-            other = Fault(f"{value!r} is made by {node.title}{domain}", value or "", ", not by")
+            template = (
+                "{0!r} is made by {1.title} of domain {1.domain!r}" if node.domain else "{!r} is made by {.title}"
+            )
+            other = Fault(template, (value, node), value or "", ", not by")
             return Mismatch(rule, anchor, pattern, values, variadic, other), made
         nodes.append(index)
         fault: Fault | None = None
         if len(node.outputs) > 1 or len(names) > 1:
             fault = _bind_outputs(view, pattern, node, values)
         if fault is None:
-            fault = _bind_attributes(view.scope.opset, pattern, node, attributes)
+            fault = _bind_attributes(opset, pattern, node, attributes)
         operands = node.inputs
         if pattern.is_commutative and len(operands) == 2 and operands[0] != operands[1]:
             made.append(len(made) < len(choices) and choices[len(made)])
             if made[-1]:
                 operands = operands[::-1]
-        if fault is None and rule.variadic is not None and pattern is rule.anchor:
-            operands, variadic, fault = _take_variadic(rule, pattern, node)
+        if fault is None and step.variadic_place is not None:
+            operands, variadic, fault = _take_variadic(step, node)
         if fault is None:
-            fault = _bind_inputs(rule, view, pattern, node, operands, values)
+            if step.only_binds and view.paths is None and len(operands) == len(step.inputs) and "" not in operands:
+                values.update(zip(step.inputs, operands, strict=True))
+            else:
+                fault = _bind_inputs(rule, view, step, node, operands, values)
         if fault is not None:
             return Mismatch(rule, anchor, pattern, values, variadic, fault), made
     nodes.reverse()
@@ -153,53 +164,64 @@ def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values:
     for slot, name in enumerate(pattern.outputs):
         actual = node.outputs[slot] if slot < len(node.outputs) else ""
         if not actual or values.setdefault(name, actual) != actual:
-            return Fault(f"{node.title} does not make {name!r} as output {slot}", node.label)
+            return Fault("{.title} does not make {!r} as output {}", (node, name, slot), node.label)
     for extra in node.outputs[len(pattern.outputs) :]:
         if extra and view.read_count(extra):
-            return Fault(f"{node.title} has a further output {extra!r} that is read", extra)
+            return Fault("{.title} has a further output {!r} that is read", (node, extra), extra)
     return None
 
 
-def _take_variadic(
-    rule: Rule, pattern: PatternNode, node: Node
-) -> tuple[tuple[str, ...], tuple[str, ...], Fault | None]:
+def _bind_attributes(
+    opset: int, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto | None]
+) -> Fault | None:
+    bound, fault = fit(pattern, node, opset)
+    if fault is None and not attributes.keys().isdisjoint(bound):
+        fault = conflict(pattern, bound, attributes)
+    if fault is not None:
+        return Fault("{.title} {}", (node, fault), node.label)
+    attributes.update(bound)
+    return None
+
+
+def _take_variadic(step: Step, node: Node) -> tuple[tuple[str, ...], tuple[str, ...], Fault | None]:
     """Part a node's inputs: those of fixed meaning, and those that the variadic input stands for."""
-    place = pattern.inputs.index(rule.variadic or "")
-    end = len(node.inputs) - (len(pattern.inputs) - place - 1)
+    inputs, place = node.inputs, step.variadic_place or 0
+    end = len(inputs) - (len(step.inputs) - place)
     if end < place:
-        fault = Fault(f"{node.title} has {len(node.inputs)} inputs, fewer than the rule needs", node.label)
+        fault = Fault("{.title} has {} inputs, fewer than the rule needs", (node, len(inputs)), node.label)
         return (), (), fault
-    if "" in node.inputs[place:end]:
-        return (), (), Fault(f"{node.title} lacks one of its inputs", node.label)
-    return node.inputs[:place] + node.inputs[end:], node.inputs[place:end], None
+    if "" in inputs[place:end]:
+        return (), (), Fault("{.title} lacks one of its inputs", (node,), node.label)
+    return inputs[:place] + inputs[end:], inputs[place:end], None
 
 
 def _bind_inputs(
-    rule: Rule, view: DataflowGraph, pattern: PatternNode, node: Node, operands: tuple[str, ...], values: Bindings
+    rule: Rule, view: DataflowGraph, step: Step, node: Node, operands: tuple[str, ...], values: Bindings
 ) -> Fault | None:
     """Bind the inputs of one matched node; the reason and the place where they do not fit."""
-    names = pattern.inputs if pattern is not rule.anchor else rule.fixed_inputs
+    names, pattern = step.inputs, step.pattern
     listed = len(operands)
     if listed > len(names) and any(operands[len(names) :]):
-        return Fault(f"{node.title} has {listed} inputs, more than the rule knows", node.label)
+        return Fault("{.title} has {} inputs, more than the rule knows", (node, listed), node.label)
     for slot, name in enumerate(names):
         actual = operands[slot] if slot < listed else ABSENT
         if view.paths is not None and actual and name in rule.seen_through:
             actual = view.paths.source(actual)
         if name == "":
             if actual:
-                return Fault(f"{node.title} has an input {actual!r} where the rule has none", actual)
+                return Fault("{.title} has an input {!r} where the rule has none", (node, actual), actual)
         elif not actual and not (name in rule.inputs and _may_be_absent(pattern.domain, pattern.op_type, slot)):
-            return Fault(f"{node.title} lacks its input {slot}", node.label)
+            return Fault("{.title} lacks its input {}", (node, slot), node.label)
         elif name in values:
             if (values[name] or "") != (actual or ""):
-                return Fault(f"{node.title} reads {actual!r} where the pattern has {values[name]!r} again", str(actual))
+                about = (node, actual, values[name])
+                return Fault("{.title} reads {!r} where the pattern has {!r} again", about, str(actual))
         else:
             if name in rule.constants:
                 others = [other for other in operands if other != actual]
                 fault = _constant_fault(view, rule.constants[name], str(actual), others)
                 if fault:
-                    return Fault(fault, str(actual))
+                    return Fault("{}", (fault,), str(actual))
             values[name] = actual
     return None
 
@@ -211,51 +233,6 @@ def _may_be_absent(domain: str, op_type: str, slot: int) -> bool:
         return True
     inputs = defs.get_schema(op_type).inputs
     return slot < len(inputs) and inputs[slot].option == defs.OpSchema.FormalParameterOption.Optional
-
-
-def _bind_attributes(opset: int, pattern: PatternNode, node: Node, attributes: Attributes) -> Fault | None:
-    given = node.attributes
-    if given:
-        for name in given.keys() - pattern.known_attributes:
-            default = _schema_default(node.op_type, node.domain, opset, name)
-            if default is None or not _same_value(default, given[name]):
-                return Fault(f"{node.title} has {_shown(given[name])}, which the rule does not know", node.label)
-    for name, target in pattern.references.items():
-        found = given.get(name)
-        later = attributes.setdefault(target, found)
-        if later is not found and (later is None or found is None or not _same_value(later, found)):
-            return Fault(f"{node.title} has another {name} than the node after it in the pattern", node.label)
-    for name, wanted in pattern.exact.items():
-        found = given.get(name) or _schema_default(node.op_type, node.domain, opset, name)
-        if found is None or not _same_value(wanted, found):
-            shown = _shown(found) if found is not None else f"no {name}"
-            return Fault(f"{node.title} has {shown}, the rule asks for {_shown(wanted)}", node.label)
-    return None
-
-
-def _same_value(one: AttributeProto, other: AttributeProto) -> bool:
-    if one.ref_attr_name or other.ref_attr_name:
-        return bool(one.ref_attr_name == other.ref_attr_name and one.type == other.type)
-    return bool(one.type == other.type and helper.get_attribute_value(one) == helper.get_attribute_value(other))
-
-
-def _shown(attribute: AttributeProto) -> str:
-    if attribute.ref_attr_name:
-        return f"{attribute.name} = @{attribute.ref_attr_name}"
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    return f"{attribute.name} = {value if isinstance(value, int | float | str | list) else '...'}"
-
-
-@lru_cache(maxsize=4096)
-def _schema_default(op_type: str, domain: str, opset: int, name: str) -> AttributeProto | None:
-    if not opset or domain != "" or not defs.has(op_type, opset, domain):
-        return None
-    attribute = defs.get_schema(op_type, opset, domain).attributes.get(name)
-    if attribute is None or attribute.default_value.type == AttributeProto.UNDEFINED:
-        return None
-    return attribute.default_value
 
 
 def _constant_fault(view: DataflowGraph, wanted: np.ndarray, value: str, others: list[str]) -> str | None:

@@ -8,99 +8,70 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
+from graphopt.attribute_sets import AttributeSet
 from graphopt.dataflow import DataflowGraph
+from graphopt.fused_node import Body, FusedNode
 from graphopt.matcher import ABSENT, Match
-from graphopt.record import Replaced
-from graphopt.rule import COMMUTATIVE, PatternNode, Rule
-from graphopt.scope import Node
+from graphopt.remembering import Note, note, replaced_nodes
+from graphopt.rule import PatternNode, Rule
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Body:
-    """A specialised function body; several fused nodes may share one."""
+class _Shape(NamedTuple):
+    """What all matches of a rule share that have the same attributes and the same absent inputs."""
 
-    operator: tuple[str, str]
-    """The fused operator: the rule's domain, and name."""
-    function: FunctionProto
-    """Its domain is chosen when the whole model is known, see `body_domains`."""
-    rule_label: str
-    """The label of the rule, and of the rules that made the fused operators in its body."""
-    variadic_count: int | None
-    dtypes: tuple[str, ...]
-    """The element types of its constants."""
-    opset: int
-    absent: frozenset[str] = frozenset()
-    """The optional inputs that its nodes do not list."""
-
-
-class FusedNode(Node):
-    """A node that a fusion made, not yet written as protobuf."""
-
-    __slots__ = ("body", "replaced")
-
-    def __init__(
-        self,
-        operator: tuple[str, str],
-        name: str,
-        inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
-        attributes: dict[str, AttributeProto],
-        body: Body,
-        replaced: tuple[Replaced, ...],
-    ) -> None:
-        self.proto = _NO_PROTO
-        self.domain, self.op_type = operator
-        self.name = name
-        self.inputs = inputs
-        self.outputs = outputs
-        self.bodies = ()
-        self.original_inputs = None
-        self.is_changed = False
-        self._attributes = attributes
-        self.body = body
-        self.replaced = replaced
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the node stood in the model already, as `proto`."""
-        return self.proto is not _NO_PROTO
-
-
-_NO_PROTO = NodeProto()
-"""Stands in for the protobuf of a node that is not written yet."""
+    attributes: AttributeSet
+    """Those of the fused node."""
+    body: Body
+    notes: tuple[Note, ...]
+    """One for each matched node."""
 
 
 class Outliner:
-    """Makes fused nodes, and keeps the bodies they share."""
+    """Makes fused nodes, and keeps the bodies they share.
+
+    A model has few shapes of matches and many matches of each, so all that depends on the shape is made once.
+    """
 
     def __init__(self) -> None:
         self._bodies: dict[tuple[object, ...], Body] = {}
+        self._shapes: dict[tuple[object, ...], _Shape] = {}
 
     def outline(self, match: Match, view: DataflowGraph) -> FusedNode:
         """The fused node for a match. It stands at the anchor's place and makes the anchor's output."""
-        rule = match.rule
         anchor = view.nodes[match.anchor]
+        shape = self._shape(match, view)
         return FusedNode(
-            rule.key,
+            match.rule.key,
             anchor.name,
             _call_inputs(match),
             anchor.outputs,
-            _call_attributes(match),
-            self._body(match, view),
-            tuple(_replaced(match, view)),
+            shape.attributes,
+            shape.body,
+            replaced_nodes(match, view, shape.notes),
         )
+
+    def _shape(self, match: Match, view: DataflowGraph) -> _Shape:
+        rule = match.rule
+        nodes = [view.nodes[index] for index in match.nodes]
+        body = self._body(match, view)
+        key = (rule, body, *[node.attributes for node in nodes])
+        shape = self._shapes.get(key)
+        if shape is None:
+            notes = tuple(note(rule, pattern, node) for pattern, node in zip(rule.body, nodes, strict=True))
+            shape = self._shapes[key] = _Shape(AttributeSet(_call_attributes(match).values()), body, notes)
+        return shape
 
     def _body(self, match: Match, view: DataflowGraph) -> Body:
         rule = match.rule
-        nested = tuple(node.body for index in match.nodes if isinstance(node := view.nodes[index], FusedNode))
+        nested = tuple([node.body for index in match.nodes if isinstance(node := view.nodes[index], FusedNode)])
         constants = {name: _constant_tensor(match, view, name) for name in rule.constants}
-        digests = tuple(_digest(tensor) for tensor in constants.values())
+        digests = tuple([_digest(tensor) for tensor in constants.values()])
         count = len(match.variadic) if rule.variadic else None
-        absent = frozenset(name for name in rule.inputs if name != rule.variadic and match.values[name] is ABSENT)
+        absent = frozenset([name for name in rule.inputs if name != rule.variadic and match.values[name] is ABSENT])
         key = (rule, nested, digests, count, view.scope.opset, absent)
         body = self._bodies.get(key)
         if body is None:
@@ -220,7 +191,7 @@ def _call_inputs(match: Match) -> tuple[str, ...]:
             inputs.append(match.values[formal])
     while inputs and inputs[-1] is ABSENT:
         inputs.pop()
-    return tuple(name or "" for name in inputs)
+    return tuple([name or "" for name in inputs])
 
 
 def _call_attributes(match: Match) -> dict[str, AttributeProto]:
@@ -249,95 +220,6 @@ def _renamed(attribute: AttributeProto, name: str) -> AttributeProto:
     renamed.CopyFrom(attribute)
     renamed.name = name
     return renamed
-
-
-def _replaced(match: Match, view: DataflowGraph) -> list[Replaced]:
-    replaced: list[Replaced] = []
-    for pattern, index in zip(match.rule.body, match.nodes, strict=True):
-        node = view.nodes[index]
-        if isinstance(node, FusedNode):
-            written = {name for name, target in pattern.references.items() if target in match.rule.defaults}
-            replaced += _without_written(node, written.difference(node.attributes))
-            continue
-        inputs = tuple(match.values.get(name) for name in pattern.inputs)
-        swapped = (pattern.domain, pattern.op_type) in COMMUTATIVE and node.inputs != inputs
-        normalised = node is view.nodes[match.anchor] and any(c.kind == "axis" for c in match.rule.conditions)
-        axis = node.attributes["axis"].i if normalised else None
-        replaced.append(
-            Replaced(
-                node.op_type,
-                node.name,
-                node.outputs,
-                swapped=swapped,
-                arity=_listed(node),
-                inputs=_remembered_inputs(match, view, pattern, node),
-                axis=axis if axis is not None and axis < 0 else None,
-                domain=node.proto.domain,
-                doc_string=node.proto.doc_string,
-                metadata={entry.key: entry.value for entry in node.proto.metadata_props},
-                empty=_empty_fields(node.proto),
-                attributes=_attribute_order(pattern, node),
-            )
-        )
-    return replaced + [_passed_on(view.nodes[index]) for index in match.identities]
-
-
-def _passed_on(identity: Node) -> Replaced:
-    return Replaced(
-        identity.op_type,
-        identity.name,
-        identity.outputs,
-        domain=identity.proto.domain,
-        doc_string=identity.proto.doc_string,
-        metadata={entry.key: entry.value for entry in identity.proto.metadata_props},
-        empty=_empty_fields(identity.proto),
-        passed_on=identity.inputs[0],
-    )
-
-
-def _without_written(node: FusedNode, written: set[str]) -> Sequence[Replaced]:
-    """The nodes that an inner fused node replaced; they note that they lack the attributes that the outer one writes
-    out."""
-    inner = [part for part in node.body.function.node if part.op_type != "Constant"]
-    own = [item for item in node.replaced if not item.passed_on]
-    if not written or len(inner) != len(own):
-        return node.replaced
-    without = [
-        item._replace(attributes=tuple(a.name for a in part.attribute if a.ref_attr_name in node.attributes))
-        if any(a.ref_attr_name in written for a in part.attribute)
-        else item
-        for item, part in zip(own, inner, strict=True)
-    ]
-    return [*without, *(item for item in node.replaced if item.passed_on)]
-
-
-def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
-    """A node's inputs by name, where inlining would give others: a rewrite changed them, the body has a constant in
-    their place, or the match looks through an Identity."""
-    if node.original_inputs is not None:
-        return node.original_inputs
-    if any(name in match.rule.constants for name in pattern.inputs):
-        return node.inputs
-    passed_on = {view.nodes[index].outputs[0] for index in match.identities}
-    return None if passed_on.isdisjoint(node.inputs) else node.inputs
-
-
-def _empty_fields(proto: NodeProto) -> tuple[str, ...]:
-    """The fields of text that are written and empty, as some exporters do: a node is given back byte by byte."""
-    fields = ("name", "domain", "doc_string")
-    return tuple(field for field in fields if proto.HasField(field) and not getattr(proto, field))
-
-
-def _attribute_order(pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
-    names = tuple(node.attributes)
-    if len(names) < 2 or names == tuple(name for name in (*pattern.references, *pattern.exact) if name in names):
-        return None
-    return names
-
-
-def _listed(node: Node) -> int | None:
-    """How many inputs a node listed, where it named absent ones at the end; inlining leaves those out."""
-    return len(node.inputs) if node.inputs and not node.inputs[-1] else None
 
 
 def _constant_tensor(match: Match, view: DataflowGraph, name: str) -> TensorProto:

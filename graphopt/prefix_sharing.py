@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from graphopt.dataflow import DataflowGraph, sort_nodes
 from graphopt.decision import failures
 from graphopt.eligibility import Order, normal_axis
-from graphopt.matcher import Match, match
+from graphopt.matcher import Match, match, may_match
 from graphopt.rule import Rule
 from graphopt.scope import Node, Scope
 
@@ -30,7 +30,7 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
     inputs: dict[int, tuple[str, ...]] = {}
     for index in view.with_operator("", "Concat"):
         tail = next(reversed(view.nodes[index].inputs), "")
-        if view.read_count(tail) > 1 and _only_lacks_sole_reader(rules, view, index, order):
+        if view.read_count(tail) > 1 and _only_lacks_sole_reader(rules, view, index, tail, order):
             head = inputs.get(index, view.nodes[index].inputs)
             longer = _longer_concats(view, index, tail, head, inputs)
             for other in longer or ():
@@ -48,11 +48,11 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
     return len(shared)
 
 
-def _only_lacks_sole_reader(rules: Sequence[Rule], view: DataflowGraph, index: int, order: Order) -> bool:
+def _only_lacks_sole_reader(rules: Sequence[Rule], view: DataflowGraph, index: int, tail: str, order: Order) -> bool:
     for rule in rules:
-        for found in match(rule, view, index):
+        for found in match(rule, view, index) if may_match(rule, view, index) else ():
             if isinstance(found, Match):
-                failed = failures(found, view, order)
+                failed = failures(found, view, order, read_often=tail)
                 if [condition.kind for condition in failed] == ["sole_reader"]:
                     return True
     return False

@@ -27,6 +27,10 @@ INPUTS = "graphopt.inputs"
 """On the model: JSON, the graph's inputs in order, where initializers were dropped from them."""
 
 
+NO_METADATA: Mapping[str, str] = MappingProxyType({})
+"""What nearly every node has."""
+
+
 class Replaced(NamedTuple):
     """A standard node that a fused node stands for, and whatever inlining the fused node would not give back."""
 
@@ -45,7 +49,7 @@ class Replaced(NamedTuple):
     domain: str = ""
     """Its domain as spelled."""
     doc_string: str = ""
-    metadata: Mapping[str, str] = MappingProxyType({})
+    metadata: Mapping[str, str] = NO_METADATA
     empty: tuple[str, ...] = ()
     """Its fields of text that were written, though they are empty."""
     attributes: tuple[str, ...] | None = None
@@ -59,11 +63,19 @@ class Replaced(NamedTuple):
         return self.name or next(filter(None, self.outputs), "")
 
 
+_FIRST_UNUSUAL = Replaced._fields.index("swapped")
+_USUAL = Replaced("", "", ())[_FIRST_UNUSUAL:]
+
+
 def write_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
     """Store the replaced nodes in a fused node's metadata."""
     rows = [_row(item) for item in replaced]
     node.metadata_props.add(key=REPLACES, value=", ".join(item.label for item in replaced))
-    node.metadata_props.add(key=NODES, value=json.dumps(rows, separators=(",", ":"), ensure_ascii=False))
+    node.metadata_props.add(key=NODES, value=_encode(rows))
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Made once: `json.dumps` makes an encoder for each call that wants other separators."""
 
 
 def _row(item: Replaced) -> dict[str, Any]:
@@ -71,6 +83,8 @@ def _row(item: Replaced) -> dict[str, Any]:
     row: dict[str, Any] = {"op": item.op_type, "outputs": item.outputs}
     if item.name:
         row["name"] = item.name
+    if item[_FIRST_UNUSUAL:] == _USUAL:
+        return row
     for key in ("arity", "inputs", "axis", "attributes"):
         if getattr(item, key) is not None:
             row[key] = getattr(item, key)

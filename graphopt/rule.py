@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto
@@ -42,6 +43,18 @@ class PatternNode:
     def known_attributes(self) -> frozenset[str]:
         """The attributes that the rule mentions."""
         return frozenset(self.references).union(self.exact)
+
+
+class Step(NamedTuple):
+    """One node of a rule's body as the matcher comes to it, with all that can be known before there is a graph."""
+
+    pattern: PatternNode
+    inputs: tuple[str, ...]
+    """Its inputs without the variadic one."""
+    variadic_place: int | None
+    """Where the variadic input stands among all of them, if this is the anchor and there is one."""
+    only_binds: bool
+    """Whether each input is met for the first time here and may be any value: there is nothing to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +126,6 @@ class Rule:
         return tuple(name for node in self.body for name in node.outputs if name != self.output)
 
     @cached_property
-    def fixed_inputs(self) -> tuple[str, ...]:
-        """The anchor's inputs without the variadic one."""
-        return tuple(name for name in self.anchor.inputs if name != self.variadic)
-
-    @cached_property
     def seen_through(self) -> tuple[str, ...]:
         """The values that may reach their readers through Identity nodes: the interior ones, unless the rule itself
         has an Identity."""
@@ -129,9 +137,18 @@ class Rule:
         return any(node.number for node in self.body)
 
     @cached_property
-    def backwards(self) -> tuple[PatternNode, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """The body from the anchor on back: every value is met at a reader before its producer."""
-        return self.body[::-1]
+        steps: list[Step] = []
+        met = {self.output}
+        for node in reversed(self.body):
+            met.update(node.outputs)
+            place = node.inputs.index(self.variadic) if node is self.anchor and self.variadic in node.inputs else None
+            inputs = tuple(name for name in node.inputs if place is None or name != self.variadic)
+            is_new = len(set(inputs)) == len(inputs) and not {"", *met, *self.constants}.intersection(inputs)
+            steps.append(Step(node, inputs, place, is_new))
+            met.update(inputs)
+        return tuple(steps)
 
     @cached_property
     def expected(self) -> tuple[tuple[int | None, tuple[str, str]], ...]:

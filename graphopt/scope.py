@@ -24,6 +24,8 @@ from onnx import (
     defs,
 )
 
+from graphopt.attribute_sets import AttributeSet, AttributeSets
+
 FUSED_DOMAIN = "ai.ngine"
 STANDARD_DOMAINS = ("", "ai.onnx")
 DEFAULTS_SINCE_IR = 4
@@ -42,27 +44,29 @@ def normal_domain(domain: str, fused_domains: Collection[str]) -> str:
 class Node:
     """One node of a scope. `domain` is normalised; `proto` is the node as it stands in the model.
 
-    Attributes are read from protobuf only when somebody asks for them: most nodes are never asked.
+    Attributes are read from protobuf only when somebody asks for them: most nodes are never asked. `attribute_sets`
+    then gives nodes with equal attributes one object.
     """
 
     __slots__ = (
-        "_attributes", "bodies", "domain", "inputs", "is_changed", "name", "op_type", "original_inputs", "outputs",
-        "proto",
+        "_attributes", "_sets", "bodies", "domain", "inputs", "is_changed", "name", "op_type", "original_inputs",
+        "outputs", "proto",
     )  # fmt: skip
 
-    def __init__(self, proto: NodeProto, domain: str) -> None:
+    def __init__(self, proto: NodeProto, domain: str, attribute_sets: AttributeSets) -> None:
         self.proto = proto
         self.op_type: str = proto.op_type
         self.domain = domain
         self.name: str = proto.name
-        self.inputs: tuple[str, ...] = tuple(proto.input)
+        self.inputs: tuple[str, ...] = tuple(proto.input[:])  # a slice: protobuf iterates item by item, half as fast
         self.original_inputs: tuple[str, ...] | None = None
         """What the model had, where a rewrite that `unfuse` takes back changed the inputs."""
         self.is_changed = False
         """Whether `inputs` or `outputs` are no longer those of `proto`."""
-        self.outputs: tuple[str, ...] = tuple(proto.output)
+        self.outputs: tuple[str, ...] = tuple(proto.output[:])
         self.bodies: tuple[Scope, ...] = ()
-        self._attributes: dict[str, AttributeProto] | None = None
+        self._attributes: AttributeSet | None = None
+        self._sets = attribute_sets
 
     def with_names(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Self:
         """The same node, reading and making values of other names."""
@@ -71,10 +75,10 @@ class Node:
         return changed
 
     @property
-    def attributes(self) -> Mapping[str, AttributeProto]:
+    def attributes(self) -> AttributeSet:
         """The attributes by name."""
         if self._attributes is None:
-            self._attributes = {attribute.name: attribute for attribute in self.proto.attribute}
+            self._attributes = self._sets.of(self.proto)
         return self._attributes
 
     @property
@@ -256,6 +260,7 @@ def read_scopes(model: ModelProto, *, fused_domains: Collection[str] = ()) -> li
     Functions of the fused domains and their sub-domains are left out: their bodies are what a name means.
     """
     scopes: list[Scope] = []
+    sets = AttributeSets()
     pending = [Scope(model.graph, "", opset_versions(model))]
     pending += [
         Scope(function, f"function {function.domain}::{function.name}", opset_versions(function))
@@ -266,7 +271,7 @@ def read_scopes(model: ModelProto, *, fused_domains: Collection[str] = ()) -> li
     while pending:
         scope = pending.pop()
         scopes.append(scope)
-        pending += _read(scope, model.ir_version < DEFAULTS_SINCE_IR, fused_domains)[::-1]
+        pending += _read(scope, model.ir_version < DEFAULTS_SINCE_IR, fused_domains, sets)[::-1]
     note_captures(scopes)
     scopes[0].training_reads = tuple(_training_reads(model, scopes[0]))
     return scopes
@@ -280,7 +285,7 @@ def _training_reads(model: ModelProto, main: Scope) -> Iterator[str]:
             pending = [Scope(graph, "a training step", main.opsets, parent=main)]
             while pending:
                 scopes.append(pending.pop())
-                pending += _read(scopes[-1], initializers_are_constant=False, fused_domains=())
+                pending += _read(scopes[-1], False, (), AttributeSets())
             note_captures(scopes)
             yield from scopes[0].captures
         for binding in (*step.initialization_binding, *step.update_binding):
@@ -293,7 +298,9 @@ def note_captures(scopes: Sequence[Scope]) -> None:
         scope.captures = tuple(_captured(scope))
 
 
-def _read(scope: Scope, initializers_are_constant: bool, fused_domains: Collection[str]) -> list[Scope]:
+def _read(
+    scope: Scope, initializers_are_constant: bool, fused_domains: Collection[str], sets: AttributeSets
+) -> list[Scope]:
     """Fill one scope from its protobuf; returns the bodies found in it, not yet filled."""
     proto = scope.proto
     domains: dict[str, str] = {"": ""}
@@ -302,7 +309,7 @@ def _read(scope: Scope, initializers_are_constant: bool, fused_domains: Collecti
         spelled = node_proto.domain
         if spelled not in domains:
             domains[spelled] = normal_domain(spelled, fused_domains)
-        scope.nodes.append(Node(node_proto, domains[spelled]))
+        scope.nodes.append(Node(node_proto, domains[spelled], sets))
     if isinstance(proto, GraphProto):
         scope.inputs = tuple(value.name for value in proto.input)
         scope.outputs = tuple(value.name for value in proto.output)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from onnx import defs
 
-from graphopt.outlining import FusedNode
+from graphopt.fused_node import FusedNode
 from graphopt.scope import Node
 
 _RANDOM = frozenset(

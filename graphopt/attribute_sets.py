@@ -1,0 +1,44 @@
+"""The attributes of nodes, one object for all nodes that have the same.
+
+A model of a hundred thousand nodes has a handful of different attribute lists. Whatever follows from a list alone
+(does it fit a rule, what does the fused node get from it) is then worked out once for each list, not for each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from onnx import AttributeProto, NodeProto
+
+_serialize = AttributeProto.SerializePartialToString
+
+
+class AttributeSet(dict[str, AttributeProto]):
+    """The attributes of a node by name. Shared by nodes, so nobody changes it."""
+
+    __slots__ = ("fits",)
+
+    def __init__(self, attributes: Iterable[AttributeProto]) -> None:
+        super().__init__({attribute.name: attribute for attribute in attributes})
+        self.fits: dict[Any, Any] = {}
+        """What the matcher found out about these attributes, see `attribute_matching`."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    """By identity, which is quick: the equal sets of one model are one object."""
+
+
+class AttributeSets:
+    """The attribute sets of one model."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, ...], AttributeSet] = {}
+
+    def of(self, proto: NodeProto) -> AttributeSet:
+        """The attributes of a node; nodes whose attributes are equal bit by bit and in order get one object."""
+        attributes = proto.attribute
+        key = tuple(map(_serialize, attributes))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = AttributeSet(attributes)
+        return found
