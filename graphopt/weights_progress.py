@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from graphopt import data_files
 
@@ -20,8 +28,13 @@ def weights_progress(console: Console) -> Iterator[data_files.Progress]:
 
     Nothing is shown where the console is no terminal.
     """
-    columns = (TextColumn("Copying weights"), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
+    columns: tuple[ProgressColumn, ...] = (
+        TextColumn("Copying weights"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+    )
+    columns = (*columns, TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
 
         def show(done: int, total: int) -> None:
             if total < LARGE:

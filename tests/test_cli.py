@@ -10,11 +10,11 @@ from pathlib import Path
 
 import onnx
 import pytest
-from support.command_line import command, environment
+from support.command_line import command, environment, graphopt_command
 from support.text_models import assert_same_numbers, model
 
 import graphopt
-from graphopt import fusion
+from graphopt import demo_models, fusion
 from graphopt.certificate import Certificate
 from graphopt.cli import main
 
@@ -349,3 +349,34 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, check=False)
     assert done.stderr == b""
     assert done.stdout.splitlines()[-1] == b"heavy: set()"
+
+
+class TestWeights:
+    def external(self, folder: Path) -> Path:
+        source = demo_models.srvgg(features=8, convolutions=2)
+        folder.mkdir()
+        onnx.save(source, folder / "net.onnx", save_as_external_data=True, location="net.bin", size_threshold=64)
+        return folder / "net.onnx"
+
+    def test_they_come_along_into_another_folder(self, tmp_path: Path) -> None:
+        path = self.external(tmp_path / "a")
+        (tmp_path / "b").mkdir()
+        done = graphopt_command("fuse", path, tmp_path / "b" / "out.onnx")
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert (tmp_path / "b" / "net.bin").read_bytes() == (tmp_path / "a" / "net.bin").read_bytes()
+        onnx.load(tmp_path / "b" / "out.onnx")
+
+    def test_as_links(self, tmp_path: Path) -> None:
+        path = self.external(tmp_path / "a")
+        (tmp_path / "b").mkdir()
+        assert graphopt_command("fuse", path, tmp_path / "b" / "out.onnx", "--link-weights").returncode == 0
+        assert (tmp_path / "b" / "net.bin").samefile(tmp_path / "a" / "net.bin")
+
+    def test_into_one_file_from_a_size_on(self, tmp_path: Path) -> None:
+        options = ("--save-as-external-data", "--external-data-threshold", "1000")
+        done = graphopt_command("fuse", "demo:realesr-general-x4v3", tmp_path / "out.onnx", *options)
+        assert done.returncode == 0
+        tensors = onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer
+        sizes = {tensor.data_location == onnx.TensorProto.EXTERNAL: tensor for tensor in tensors}
+        assert set(sizes) == {True, False}
+        assert {entry.value for entry in sizes[True].external_data if entry.key == "location"} == {"out.onnx.data"}
