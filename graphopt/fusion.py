@@ -98,27 +98,43 @@ def fuse(
     """
     if order not in ("sink", "file"):
         raise UsageError(f"There is no order {order!r}; choose sink or file.")
-    loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
-    chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
-    cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
-    original = loaded
     with _paused_garbage_collection():
+        original = model if isinstance(model, LoadedModel) else model_io.load(model)
+        chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
+        fused = _fused(original, chosen, share_prefix, order, functions, cleanups, fold_batchnorm, target, observer)
+    return _verified(original, fused, verifier) if fused.report.changes_values else fused
+
+
+def _fused(
+    original: LoadedModel,
+    chosen: RuleSet,
+    share_prefix: bool,
+    order: Order,
+    functions: bool,
+    cleanups: Iterable[str] | None,
+    fold_batchnorm: bool,
+    target: Target | None,
+    observer: Observer | None,
+) -> FusionResult:
+    """The result of `fuse` before its numbers are compared; everything that is made on the way ends here."""
+    cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
+    loaded = original
+    scopes = prepared_scopes(loaded.model, chosen)
+    before = _operators(scopes)
+    ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
+    if fold_batchnorm:
+        loaded = _folded(loaded, chosen, ledger)
         scopes = prepared_scopes(loaded.model, chosen)
-        before = _operators(scopes)
-        ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
-        if fold_batchnorm:
-            loaded = _folded(loaded, chosen, ledger)
-            scopes = prepared_scopes(loaded.model, chosen)
-        bare = bodies_of_bare_calls(loaded.model, scopes)
-        ledger.cleaned += clean(loaded.model, scopes, cleaning)
-        outliner = Outliner()
-        for group in chosen.groups:
-            for scope in scopes:
-                if share_prefix and joins_prefixes(group):
-                    ledger.shared_prefixes += share_prefixes(scope, group, order)
-                sweep(group, scope, order, ledger, outliner, target, observer)
-        ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
-        result, certificate = _certified(loaded.model, loaded.name, scopes, chosen, bare, functions=functions)
+    bare = bodies_of_bare_calls(loaded.model, scopes)
+    ledger.cleaned += clean(loaded.model, scopes, cleaning)
+    outliner = Outliner()
+    for group in chosen.groups:
+        for scope in scopes:
+            if share_prefix and joins_prefixes(group):
+                ledger.shared_prefixes += share_prefixes(scope, group, order)
+            sweep(group, scope, order, ledger, outliner, target, observer)
+    ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
+    result, certificate = _certified(loaded.model, loaded.name, scopes, chosen, bare, functions=functions)
     after = _operators(scopes)
     report = Report(
         model=loaded.name,
@@ -139,8 +155,9 @@ def fuse(
         functions=functions,
         rules_digest=chosen.digest,
     )
-    fused = FusionResult(result, report)
-    return _verified(original, fused, verifier) if report.changes_values else fused
+    for scope in scopes:
+        scope.forget()  # a view knows its scope and the scope its view: without the circle all of it is freed at once
+    return FusionResult(result, report)
 
 
 def _folded(loaded: LoadedModel, rules: RuleSet, ledger: Ledger) -> LoadedModel:
@@ -288,7 +305,10 @@ def _sorted(operators: Counter[str]) -> dict[str, int]:
 
 @contextmanager
 def _paused_garbage_collection() -> Iterator[None]:
-    """Nothing made here is cyclic garbage, and walks over many objects grow faster than their number with it on."""
+    """Nothing large made here is cyclic garbage, and walks over many objects grow faster than their number with it on.
+
+    What is made must be gone when this ends: the collector looks at all that is left as soon as it is back.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -93,12 +93,14 @@ def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mism
 
 def may_match(rule: Rule, view: DataflowGraph, anchor: int) -> bool:
     """Whether the producers next to the anchor are those of the rule: a quick look before `match`."""
-    inputs = view.nodes[anchor].inputs
+    inputs, operator_of = view.nodes[anchor].inputs, view.operator_of
+    if view.paths is not None and rule.seen_through:
+        inputs = tuple(map(view.paths.source, inputs))
     for slot, key in rule.expected:
-        candidates = inputs if slot is None else inputs[slot:][:1]
-        if view.paths is not None and rule.seen_through:
-            candidates = tuple(map(view.paths.source, candidates))
-        if not any(view.operator_of(value) == key for value in candidates):
+        if slot is None:
+            if key not in map(operator_of, inputs):
+                return False
+        elif not -len(inputs) <= slot < len(inputs) or operator_of(inputs[slot]) != key:
             return False
     return True
 
@@ -124,10 +126,8 @@ def _attempt(
             return Mismatch(rule, anchor, pattern, values, variadic, unmade), made
         node = view.nodes[index]
         if node.op_type != pattern.op_type or node.domain != pattern.domain:
-            template = (
-                "{0!r} is made by {1.title} of domain {1.domain!r}" if node.domain else "{!r} is made by {.title}"
-            )
-            other = Fault(template, (value, node), value or "", ", not by")
+            domain = " of domain {1.domain!r}" if node.domain else ""
+            other = Fault("{0!r} is made by {1.title}" + domain, (value, node), value or "", ", not by")
             return Mismatch(rule, anchor, pattern, values, variadic, other), made
         nodes.append(index)
         fault: Fault | None = None
