@@ -126,6 +126,8 @@ def _thing(numbering: ValueNumbering, names: dict[int, str], number: int) -> str
             return f"value {expression[1]!r}, which nothing makes"
         case "output":
             return f"output {expression[1]} of {_thing(numbering, names, expression[2])}"
-        case "bound" | "parameter":
-            return f"input {expression[-1]} of the {'body' if expression[0] == 'bound' else 'function'}"
+        case "bound":
+            return f"input {expression[2]} of the body"
+        case "parameter":
+            return f"input {expression[1]} of the function"
     return "another body"

@@ -262,7 +262,8 @@ class ValueNumbering:
         if bodies:
             numbers = []
             for attribute, graph in bodies:
-                number, inside = yield self._number_body(scope, graph)
+                owner = self._intern(("inputs of", attribute, operation.number, *operands))
+                number, inside = yield self._number_body(scope, graph, owner)
                 numbers.append((attribute, number))
                 impure = impure or inside
             extras.append(("bodies", *numbers))
@@ -279,8 +280,12 @@ class ValueNumbering:
             extras.append(self._names(scope, record))
         return self._results(self._intern((operation.number, *operands, *extras)), outputs)
 
-    def _number_body(self, outer: Scope, graph: GraphProto) -> Task:
-        """The number of a subgraph, and whether anything in it goes by name."""
+    def _number_body(self, outer: Scope, graph: GraphProto, owner: int) -> Task:
+        """The number of a subgraph, and whether anything in it goes by name.
+
+        What its node reads is `owner`, and decides the types of the body's inputs: bodies whose inputs may have
+        different types have no expression in common, and what is known of one says nothing of another.
+        """
         level = outer.level + 1
         scope = Scope(
             Values(self._unmade, outer.values), outer.dialect, graph, outer.bindings, level, types=outer.types
@@ -290,7 +295,7 @@ class ValueNumbering:
         defaults = []
         for position, info in enumerate(graph.input):
             defaults.append(values.get(info.name, ABSENT))
-            values[info.name] = self._intern(("bound", level, position), declared_rank(info))
+            values[info.name] = self._intern(("bound", level, position, owner), declared_rank(info))
         yield self._number_nodes(scope, read_nodes(graph.node, scope.dialect, scope.bindings))
         outputs = [values[info.name] for info in graph.output]
         return self._intern(("body", tuple(defaults), *outputs)), scope.impure

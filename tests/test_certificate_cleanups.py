@@ -158,3 +158,23 @@ def test_types_are_not_inferred_where_nothing_was_cleaned(monkeypatch: pytest.Mo
     monkeypatch.setattr("graphopt.value_types.inferred_shapes", never)
     one = parse("a = Cast <to = 10> (x)  b = Reshape (f, s)  y = my.Op (a, b)", {"s": np.array([2, 4, 3, 3])})
     assert certify(one, one).ok
+
+
+def test_what_is_known_in_one_loop_says_nothing_of_another():
+    """Both bodies cast their first input, at the same depth, but only one of these is a float already."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n] x, int32[n] z, int64 m, bool c) => (float[k] y, int32[k] q, float[n,a] s, float[n,b] t) {
+      y, s = Loop (m, c, x) <body = b1 (int64 i, bool k, float[n] v) => (bool l, float[n] u, float[n] o)
+        { l = Identity (k)  u = Identity (v)  o = Cast <to = 1> (v) }>
+      q, t = Loop (m, c, z) <body = b2 (int64 i, bool k, int32[n] w) => (bool l, int32[n] u, float[n] o)
+        { l = Identity (k)  u = Identity (w)  o = Cast <to = 1> (w) }>
+    }"""
+    one = onnx.parser.parse_model(text)
+    assert certify(one, one).ok
+    for place, holds in ((0, True), (1, False)):
+        other = onnx.ModelProto.FromString(one.SerializeToString())
+        node = other.graph.node[place].attribute[0].g.node[2]
+        assert node.op_type == "Cast"
+        node.op_type = "Identity"
+        del node.attribute[:]
+        assert certify(one, other).ok == holds
