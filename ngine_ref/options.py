@@ -11,6 +11,10 @@ class SessionOptions:
 
     fast_paths: bool = True
     """Whether passes may replace steps of a plan by faster ones whose results differ in rounding."""
+    keep_filters: bool | None = None
+    """Whether fast paths keep transformed filters, four times the weights they are made of, or make them anew in
+    each run; None: they are kept unless they take more than 32 MB and the picture is large, where making them costs
+    a few percent of the time."""
     threads: int | None = None
     """How many threads a run may use, the caller's own included; None: one per core."""
     cached_plans: int = 8

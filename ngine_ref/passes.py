@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ngine_ref.fast.fast_pass import hand_over_regions
 from ngine_ref.options import SessionOptions
@@ -11,4 +12,4 @@ from ngine_ref.plan import Pass
 
 def passes(options: SessionOptions) -> Sequence[Pass]:
     """The passes that the options ask for, in order."""
-    return (hand_over_regions,) if options.fast_paths else ()
+    return (partial(hand_over_regions, keep_filters=options.keep_filters),) if options.fast_paths else ()

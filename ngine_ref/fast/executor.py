@@ -55,7 +55,7 @@ class Part:
 
     def __init__(self, plan: Schedule, grid: Grid) -> None:
         self.grid = grid
-        arena = Arena()
+        self.arena = arena = Arena()
         slots = {slot.index: slot for slot in plan.slots.values()}
         buffers = {index: FeatureMap(grid, slot.channels, arena) for index, slot in slots.items()}
         self.maps = {name: buffers[slot.index] for name, slot in plan.slots.items()}
@@ -109,7 +109,9 @@ class Instance:
             if joined(above.grid, below.grid):
                 above.below, below.above = below, above
         steps = [placed.step for placed in plan.steps]
-        passing = PassingFilters(steps, len(self.parts), Arena()) if kept is None else None
+        arena = Arena()
+        passing = PassingFilters(steps, len(self.parts), arena) if kept is None else None
+        self._passing_bytes = arena.bytes
         self.first: list[tuple[Instruction, ...]] = []
         """What each part does before the first step."""
         self.steps: list[list[PartStep]] = [[] for _ in self.parts]
@@ -124,6 +126,11 @@ class Instance:
                     filters = pointwise_filters(placed.step) if placed.step.pointwise else passing.bank(index)
                 making = passing.make(index + AHEAD, number) if passing else []
                 self.steps[number].append(part.build(placed, filters, making))
+
+    @property
+    def bytes(self) -> int:
+        """How much memory the buffers take."""
+        return self._passing_bytes + sum(part.arena.bytes for part in self.parts)
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
         """Fill `outputs` from `inputs`, in the order of the program's names, all [batch, channels, height, width]."""

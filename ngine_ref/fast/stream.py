@@ -82,19 +82,32 @@ class StreamRegion:
         return BoundStream(self, batch, self.scale * height, self.scale * width, parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The workers of one run."""
+
+    workers: list[StripWorker]
+
+    @property
+    def bytes(self) -> int:
+        """How much memory their buffers take."""
+        return sum(worker.arena.bytes for worker in self.workers)
+
+
 class BoundStream:
     """A stream for one size of result. Safe to use from several threads."""
 
     def __init__(self, region: StreamRegion, batch: int, height: int, width: int, parts: int) -> None:
-        self._workers: Instances[list[StripWorker]] = Instances(
-            lambda: [StripWorker(region, height, width, parts) for _ in range(parts)]
+        self._crews: Instances[Crew] = Instances(
+            lambda: Crew([StripWorker(region, height, width, parts) for _ in range(parts)])
         )
         self._batch, self._height = batch, height
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
         """Fill the one output [batch, N, scale * height, scale * width] from the one input."""
         images, result = inputs[0], outputs[0]
-        with self._workers.one() as workers:
+        with self._crews.one() as crew:
+            workers = crew.workers
             strips = [(image, row) for image in range(self._batch) for row in range(0, self._height, workers[0].rows)]
 
             def work(share: list[int]) -> None:
@@ -119,7 +132,7 @@ class StripWorker:
         """Rows of the result that a strip makes."""
         blocks, block_tiles = block_width(width, tile_rows)
         self.grid = Grid(TILE * tile_rows, width, tile_rows, blocks, block_tiles, (Band(0, 0),))
-        arena = Arena()
+        self.arena = arena = Arena()
         self.products: Float32 | None = None
         if region.few:
             self.products = arena.zeros(region.few.products, self.grid.rows, width + 2)

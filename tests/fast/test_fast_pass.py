@@ -283,3 +283,17 @@ def test_runs_of_several_sizes_share_a_session():
     model = graph.model(dense(graph, fused=False)[0])
     for size in [(1, 32, 20, 24), (2, 32, 11, 40), (1, 32, 20, 24)]:
         check(model, size)
+
+
+def test_the_options_switch_fast_paths_and_kept_filters():
+    """Filters made anew are rounded once more: other bits, the same numbers."""
+    graph = Graph()
+    model = graph.model(dense(graph, fused=False)[0])
+    images = np.random.default_rng(1).standard_normal(SIZE).astype(np.float32)
+    choices = [{"keep_filters": True}, {"keep_filters": False}, {"fast_paths": False}]
+    sessions = [InferenceSession(model, SessionOptions(**choice)) for choice in choices]
+    kept, anew, plain = (session.run(None, {"x": images})[0] for session in sessions)
+    assert [session.last_run.steps for session in sessions] == [1, 1, len(model.graph.node)]
+    assert (kept != anew).any()
+    assert_close(kept, plain)
+    assert_close(anew, plain)

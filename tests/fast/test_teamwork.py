@@ -11,7 +11,6 @@ from fast.test_executor import Helpers
 from threadpoolctl import threadpool_info
 
 from ngine_ref.blas import one_thread_each
-from ngine_ref.fast.instances import Instances
 from ngine_ref.fast.teamwork import Abandoned, Progress, run_team
 
 
@@ -98,21 +97,3 @@ def test_blas_gets_its_threads_back_after_an_error():
     with pytest.raises(ValueError, match="x"), one_thread_each():
         raise ValueError("x")
     assert blas_threads() == before
-
-
-def test_instances_are_kept_but_never_shared():
-    made = []
-    instances = Instances(lambda: made.append(len(made)) or made[-1])
-    with instances.one() as first, instances.one() as second:
-        assert first != second
-    with instances.one(), instances.one():
-        pass
-    assert made == [0, 1]
-
-
-def test_an_instance_that_saw_an_error_is_dropped():
-    instances = Instances(object)
-    with pytest.raises(ValueError, match="x"), instances.one() as broken:
-        raise ValueError("x")
-    with instances.one() as other:
-        assert other is not broken
