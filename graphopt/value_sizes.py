@@ -6,10 +6,10 @@ Shapes are inferred on a skeleton: large weights are replaced by their type and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from graphopt.scope import DEFAULTS_SINCE_IR, dim_size
 
@@ -36,12 +36,13 @@ def value_sizes(model: ModelProto, input_shapes: Mapping[str, Sequence[int]]) ->
     return sizes
 
 
-def shape_skeleton(model: ModelProto, *, defaults_hold: bool = True) -> ModelProto:
+def shape_skeleton(model: ModelProto, *, trusting: bool = True) -> ModelProto:
     """A model without what is declared of inner values, and with every large initializer as an input of its type.
 
     Args:
         model: the model; it is not changed.
-        defaults_hold: whether an input with a default has that value; otherwise it may have any of its type.
+        trusting: whether an input with a default has that value, and bodies make what they declare; otherwise only
+            what must hold is left, so that what follows from it holds too.
     """
     skeleton = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
     skeleton.functions.extend(model.functions)
@@ -50,7 +51,7 @@ def shape_skeleton(model: ModelProto, *, defaults_hold: bool = True) -> ModelPro
     graph.node.extend(model.graph.node)
     graph.output.extend(_without_shape(value) for value in model.graph.output)
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    if not defaults_hold and model.ir_version >= DEFAULTS_SINCE_IR:
+    if not trusting and model.ir_version >= DEFAULTS_SINCE_IR:
         for value in model.graph.input:
             initializers.pop(value.name, None)
     graph.input.extend(value for value in model.graph.input if value.name not in initializers)
@@ -59,7 +60,35 @@ def shape_skeleton(model: ModelProto, *, defaults_hold: bool = True) -> ModelPro
             graph.initializer.append(tensor)
         else:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    for value in graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim_size(dim) is None:
+                dim.ClearField("dim_value")  # inference would reckon with a -1
+    if not trusting:
+        _strip_bodies(graph)
     return skeleton
+
+
+def _strip_bodies(graph: GraphProto) -> None:
+    """Take away what bodies declare of shapes: it need not hold in every round of a loop."""
+    bodies = list(graphs_in(graph))
+    while bodies:
+        body = bodies.pop()
+        del body.value_info[:]
+        for value in (*body.input, *body.output):
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")
+        bodies += graphs_in(body)
+
+
+def graphs_in(graph: GraphProto) -> Iterator[GraphProto]:
+    """The bodies of a graph's own nodes."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield attribute.g
+            elif attribute.type == AttributeProto.GRAPHS:
+                yield from attribute.graphs
 
 
 def inferred_shapes(skeleton: ModelProto) -> GraphProto:

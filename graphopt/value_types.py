@@ -6,14 +6,14 @@ declared types of the graph's inputs are what a caller must feed, so they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from onnx import AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
 from graphopt.scope import Dims, dim_size
-from graphopt.value_sizes import inferred_shapes, shape_skeleton
+from graphopt.value_sizes import graphs_in, inferred_shapes, shape_skeleton
 
 
 class TensorType(NamedTuple):
@@ -40,16 +40,16 @@ class ValueTypes:
 
     @cached_property
     def _by_name(self) -> dict[str, TensorType | None]:
-        graph = inferred_shapes(shape_skeleton(self._model, defaults_hold=False))
+        graph = inferred_shapes(shape_skeleton(self._model, trusting=False))
         found: dict[str, TensorType | None] = dict(_types(graph))
-        bodies = [body for node in graph.node for body in _bodies(node.attribute)]
+        bodies = list(graphs_in(graph))
         while bodies:
             body = bodies.pop()
             for name, (element_type, _) in _types(body):
                 known = found.setdefault(name, TensorType(element_type, None))
                 if known is not None:  # two bodies may each have a value of that name
                     found[name] = TensorType(element_type, None) if known.element_type == element_type else None
-            bodies += [inner for node in body.node for inner in _bodies(node.attribute)]
+            bodies += graphs_in(body)
         return found
 
 
@@ -83,11 +83,3 @@ def _dims(tensor: TypeProto.Tensor) -> Dims | None:
     if not tensor.HasField("shape"):
         return None
     return tuple(dim_size(dim) for dim in tensor.shape.dim)
-
-
-def _bodies(attributes: Iterable[AttributeProto]) -> Iterator[GraphProto]:
-    for attribute in attributes:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            yield from attribute.graphs

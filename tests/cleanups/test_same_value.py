@@ -181,6 +181,16 @@ def test_reshape_that_may_change_something_stays(inputs: str, shape: list[int]):
     assert_stays(model("r = Reshape (x, s)  y = Relu (r)", inputs=inputs, constants={"s": np.array(shape)}), "reshape")
 
 
+def test_a_dimension_of_minus_one_is_an_open_one():
+    """Taken for a number, two of them would make 1."""
+    shapes = {"s": np.array([-1, 1, 3]), "t": np.array([1, -1, 3])}
+    body = "r = Reshape (x, s)  q = Reshape (r, t)  y = Relu (q)"
+    source = model(body, inputs="float[1,1,3] x", outputs="float[a,b,3] y", constants=shapes)
+    for dim in source.graph.input[0].type.tensor_type.shape.dim[:2]:
+        dim.dim_value = -1
+    assert not graphopt.fuse(source, cleanups="reshape").report.cleaned
+
+
 def test_reshape_to_a_shape_that_may_be_overridden_stays():
     constants = {"s": np.array([2, 4, 3, 3])}
     inputs = f"{FIXED}, int64[4] s"
