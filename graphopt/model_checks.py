@@ -7,9 +7,10 @@ would make a rewrite guess: two meanings of one name, a value that nobody makes,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
@@ -106,15 +107,6 @@ def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
     return imports
 
 
-def _texts(node: NodeProto) -> list[str]:
-    texts = [node.op_type, node.domain, node.name]
-    if node.HasField("doc_string"):
-        texts.append(node.doc_string)
-    for entry in node.metadata_props:
-        texts += [entry.key, entry.value]
-    return texts
-
-
 def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str, name: str) -> None:
     """Refuse a message whose own text, such as its name or its metadata, is not text. None has a field of bytes."""
     values = [value for _, value in message.ListFields()]
@@ -126,15 +118,17 @@ def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str
 
 def _check_nodes(place: GraphPlace, name: str) -> None:
     """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
-    _check_text(chain.from_iterable(map(_texts, place.nodes)), place.title, name)
+    for field in ("op_type", "domain", "name", "doc_string"):
+        _check_text(map(attrgetter(field), place.nodes), place.title, name)
+    entries = [entry for node in place.nodes if node.metadata_props for entry in node.metadata_props]
+    _check_text([text for entry in entries for text in (entry.key, entry.value)], place.title, name)
     attributes: dict[tuple[str, str, str, int], NodeProto] = {}
-    for node in place.nodes:
-        if found := node.attribute:
-            domain, op_type = node.domain, node.op_type
-            if len(found) > 1 and len({attribute.name for attribute in found}) < len(found):
-                raise ModelError(f"{name}: {node_title(node)} has an attribute twice; which of the two counts is open.")
-            for attribute in found:
-                attributes.setdefault((domain, op_type, attribute.name, attribute.type), node)
+    for node in _one_a_list(place):
+        found, domain, op_type = node.attribute, node.domain, node.op_type
+        if len(found) > 1 and len({attribute.name for attribute in found}) < len(found):
+            raise ModelError(f"{name}: {node_title(node)} has an attribute twice; which of the two counts is open.")
+        for attribute in found:
+            attributes.setdefault((domain, op_type, attribute.name, attribute.type), node)
     _check_text((attribute for _, _, attribute, _ in attributes), place.title, name)
     for (domain, op_type, attribute_name, kind), node in attributes.items():
         if not attribute_name or kind == AttributeProto.UNDEFINED:
@@ -147,6 +141,21 @@ def _check_nodes(place: GraphPlace, name: str) -> None:
                 f"{name}: {node_title(node)} has an attribute {attribute_name!r} of type "
                 f"{AttributeProto.AttributeType.Name(kind)}, which the operator does not take; the file is damaged."
             )
+
+
+def _one_a_list(place: GraphPlace) -> Iterator[NodeProto]:
+    """One node for each operator and list of attributes: a model has few, and their bytes are cheaper to compare than
+    their names and types. What may hold tensors and graphs is too large for that, so of these it is every node."""
+    holders = set(map(id, place.holders))
+    seen: set[tuple[str | bytes, ...]] = set()
+    for node in place.nodes:
+        if found := node.attribute:
+            if id(node) not in holders:
+                key = (node.domain, node.op_type, *map(AttributeProto.SerializePartialToString, found))
+                if key in seen:
+                    continue
+                seen.add(key)
+            yield node
 
 
 @lru_cache(maxsize=4096)

@@ -34,7 +34,7 @@ _ITEM_BYTES = {"float_data": 4, "double_data": 8}
 class TensorTable:
     """The identities of all constants of the models that are compared.
 
-    Large raw tensors are compared in place with the one met before under their name, and unless `by_content`, only
+    Raw tensors are compared in place with the one met before under their name, and large ones unless `by_content` only
     with that: equal weights under two names then count as different. That is quick, for nothing is copied, and it
     never takes different weights for equal. With `by_content` names do not matter: tensors whose samples agree are
     compared in full.
@@ -53,12 +53,12 @@ class TensorTable:
             return met[1]
         if tensor.data_location == TensorProto.EXTERNAL:
             return _external_identity(tensor)
-        data_type, dims = tensor.data_type, tuple(tensor.dims)
+        data_type, dims = tensor.data_type, tuple(tensor.dims[:])
         if data_type == TensorProto.STRING:
             return ("tensor", data_type, dims, tuple(tensor.string_data))
         # Raw bytes only: on typed fields, not every protobuf compares bit by bit (NaN, -0).
-        named = bool(name) and math.prod(dims) > SMALL and tensor.HasField("raw_data")
-        if named and not self._by_content:
+        named = bool(name) and tensor.HasField("raw_data")
+        if named and not self._by_content and math.prod(dims) > SMALL:
             identity = self._new_identity(data_type, dims)
         else:
             identity = self._content_identity(data_type, dims, tensor_bytes(tensor), lambda: tensor_bytes(tensor))
