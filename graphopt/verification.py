@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import onnxruntime
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, numpy_helper
 
 import ngine_ref
 from graphopt import model_io
@@ -183,14 +183,33 @@ def _is_inherited(
 
 
 def _common_values(original: ModelProto, fused: ModelProto) -> list[str]:
-    """The values that nodes of both main graphs make, in the order of the fused model, then what is left of outputs."""
+    """The values that nodes of both main graphs make, in the order of the fused model, then what is left of outputs.
+
+    What nobody reads is left out: it may be anything, as the mask of a Dropout at inference is.
+    """
     made = {name for node in original.graph.node for name in node.output}
-    common = [name for node in fused.graph.node for name in node.output if name and name in made]
+    read = _read_values(original.graph)
+    common = [name for node in fused.graph.node for name in node.output if name in made and name in read]
     outputs = [value.name for value in original.graph.output]
     missing = [name for name in outputs if name not in {value.name for value in fused.graph.output}]
     if missing:
         raise VerificationError(f"The fused model lacks the output {missing[0]!r} of the original.")
     return list(dict.fromkeys([*common, *outputs]))
+
+
+def _read_values(graph: GraphProto) -> set[str]:
+    """The names that the nodes of a graph and of the bodies inside it read."""
+    read: set[str] = set()
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        read.update(value.name for value in current.output)
+        for node in current.node:
+            read.update(node.input)
+            for attribute in node.attribute:
+                pending += [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+    read.discard("")
+    return read
 
 
 def _makers(model: ModelProto) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Means over axes."""
+"""Means over axes, and maxima over positions."""
 
 from __future__ import annotations
 
@@ -59,6 +59,28 @@ def bind_global_average_pool(call: Call) -> Kernel:
     if rank < 2:
         raise ShapeError(f"GlobalAveragePool needs [N, C, D1, ..., Dn], got the shape {operand(call, 0).shape}.")
     return _mean_kernel(call, range(2, rank), keep=True)
+
+
+@operator("GlobalMaxPool")
+def bind_global_max_pool(call: Call) -> Kernel:
+    """GlobalMaxPool-1, -22: the maximum of each channel over all of its positions.
+
+    Input [N, C, D1, ..., Dn] of float16, bfloat16, float32 or float64; output [N, C, 1, ..., 1]. NaN is the maximum of
+    what has a NaN, and minus infinity that of nothing. (onnx's own implementation is for images alone.)
+
+    Raises:
+        ShapeError: the input has no channel axis.
+    """
+    check_signature(call)
+    x = operand(call, 0)
+    if len(x.shape) < 2:
+        raise ShapeError(f"GlobalMaxPool needs [N, C, D1, ..., Dn], got the shape {x.shape}.")
+    axes = tuple(range(2, len(x.shape)))
+
+    def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:
+        np.maximum.reduce(present(inputs, 0), axis=axes, keepdims=True, initial=-np.inf, out=outputs[0])
+
+    return Kernel((TensorSpec((*x.shape[:2], *(1 for _ in axes)), x.dtype),), compute, strided=True)
 
 
 def _mean_kernel(call: Call, listed: Iterable[int], *, keep: bool) -> Kernel:
