@@ -12,7 +12,7 @@ from onnx import AttributeProto, TensorProto
 
 from graphopt.node_reading import Record
 from graphopt.operation_identity import Kind, Operation, OperationTable
-from graphopt.tensor_identity import Identity
+from graphopt.tensor_identity import Identity, is_false
 from graphopt.value_scope import Scope
 from graphopt.value_types import keeps_shape
 
@@ -42,6 +42,8 @@ class NoOperations:
         if decided is not None:
             return decided
         operation = record[0]
+        if operation.kind is Kind.DROPOUT:
+            return number if self.trains(operands) else operands[0]
         if operation.kind is Kind.TRANSPOSE:
             found = self._transposed(operation, operands[0], number)
         elif operation.op_type == "Pad":
@@ -52,6 +54,10 @@ class NoOperations:
             found = operands[0] if _changes_nothing(scope, record) else number
         self._decided[number] = found
         return found
+
+    def trains(self, operands: Sequence[int]) -> bool:
+        """Whether a Dropout (opset 12 and up) may drop anything: `training_mode` is given and not constant false."""
+        return len(operands) > 2 and not is_false(self._expressions[operands[2]])
 
     def _transposed(self, operation: Operation, operand: int, number: int) -> int:
         """Transposes one after another as one, and one that moves nothing as none."""

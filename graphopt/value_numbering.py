@@ -14,13 +14,14 @@ from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto
+from onnx import GraphProto, ModelProto
 
+from graphopt.canonical_operations import CanonicalOperations
 from graphopt.errors import ModelError
 from graphopt.no_operations import NoOperations
 from graphopt.node_reading import BodyOf, Dialect, Function, FunctionName, Library, Record, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
-from graphopt.tensor_identity import Identity, TensorTable, is_false
+from graphopt.tensor_identity import Identity, TensorTable
 from graphopt.value_scope import ABSENT, Scope, Values, declared_rank
 from graphopt.value_types import ValueTypes
 
@@ -64,11 +65,10 @@ class ValueNumbering:
         self.tensors = TensorTable(by_content)
         self.table = OperationTable(self.tensors)
         self._numbers: dict[Identity, int] = {}
+        self._canonical = CanonicalOperations(self.expressions, self.table)
         self._no_operations = NoOperations(self.expressions, self.table, self._intern)
         self._by_type = by_type
         self._ranks: list[int | None] = []
-        self._axes: dict[Identity, Operation] = {}
-        self._shorter: dict[int, Operation] = {}
         self._problems: dict[str, None] = {}
         self._inlined = 0
         self._intern(("absent",))
@@ -150,21 +150,45 @@ class ValueNumbering:
         values[""] = ABSENT
         for record in records:
             _, inputs, outputs, bodies, function = record
+            if function is None and not bodies:
+                self._number_plain(scope, record)
+                continue
             operands = [values[name] for name in inputs]
             while operands and operands[-1] == ABSENT:
                 operands.pop()
-            if bodies or function is not None:
-                results = yield self._number_compound(scope, record, operands)
+            if function is not None and function.inlined and not bodies:
+                inner = self._enter_call(scope, record, function, operands)
+                body, _ = function.specialised(record[0])
+                if function.is_flat:  # nearly every fused call: it needs no task of its own, which costs as much again
+                    for part in body:
+                        self._number_plain(inner, part)
+                else:
+                    yield self._number_nodes(inner, body)
+                results = self._leave_call(scope, inner, function)
             else:
-                number = self._number_node(scope, record, operands)
-                results = [number] if len(outputs) == 1 else self._results(number, outputs)
-                if record[0].kind > _LAST_WITHOUT_ALIAS and operands and results:
-                    results[0] = self._source(scope, record, number, operands)
-            for name, number in zip(outputs, results, strict=False):
-                if name:
-                    if name in values:
-                        self._problems[f"value {name!r} is made twice"] = None
-                    values[name] = number
+                results = yield self._number_compound(scope, record, operands)
+            self._name(values, outputs, results)
+
+    def _number_plain(self, scope: Scope, record: Record) -> None:
+        """Number the outputs of a node without subgraphs that calls no function."""
+        values = scope.values
+        _, inputs, outputs, _, _ = record
+        operands = [values[name] for name in inputs]
+        while operands and operands[-1] == ABSENT:
+            operands.pop()
+        number = self._number_node(scope, record, operands)
+        results = [number] if len(outputs) == 1 else self._results(number, outputs)
+        if record[0].kind > _LAST_WITHOUT_ALIAS and operands and results:
+            results[0] = self._no_operations.source(scope, record, number, operands)
+        self._name(values, outputs, results)
+
+    def _name(self, values: Values, outputs: Sequence[str], results: Sequence[int]) -> None:
+        """Give the values that a node makes their numbers."""
+        for name, number in zip(outputs, results, strict=False):
+            if name:
+                if name in values:
+                    self._problems[f"value {name!r} is made twice"] = None
+                values[name] = number
 
     def _results(self, number: int, outputs: Sequence[str]) -> list[int]:
         """The numbers of all outputs of a node, the first of which has that number."""
@@ -179,7 +203,7 @@ class ValueNumbering:
         elif kind is Kind.UNORDERED:
             operands.sort()
         elif kind is Kind.CONV:
-            operation = self._without_kernel_shape(operation, operands)
+            operation = self._canonical.conv(operation, operands)
         elif kind is Kind.CONCAT and operands:
             return self._fold_concat(scope, record, operands)
         elif kind is Kind.IDENTITY and operands:
@@ -188,17 +212,11 @@ class ValueNumbering:
             content = self.table.constant(operation)
             if content is not None:
                 return self._constant(content)
-        elif kind is Kind.OPAQUE or (kind is Kind.DROPOUT and self._trains(operands)):
+        elif kind is Kind.OPAQUE or (kind is Kind.DROPOUT and self._no_operations.trains(operands)):
             return self._intern((operation.number, *operands, self._names(scope, record)))
         slot = operation.rank_input
         rank = self._ranks[operands[slot]] if -1 < slot < len(operands) else None
         return self._intern((operation.number, *operands), rank)
-
-    def _source(self, scope: Scope, record: Record, number: int, operands: list[int]) -> int:
-        """The number of the first output of a node that may change nothing."""
-        if record[0].kind is Kind.DROPOUT:
-            return number if self._trains(operands) else operands[0]
-        return self._no_operations.source(scope, record, number, operands)
 
     def _names(self, scope: Scope, record: Record) -> Identity:
         """What makes an expression equal to no other of its graph: the whole names of what it makes."""
@@ -209,50 +227,11 @@ class ValueNumbering:
         """Concat(a, b, c) as Concat(Concat(a, b), c): linear, and equal to a Concat that starts from a shorter one."""
         ranks = self._ranks
         rank = next((ranks[operand] for operand in operands if ranks[operand] is not None), None)
-        operation = record[0]
-        kind, axis = operation.attributes.get("axis", (None, 0))
-        if kind == AttributeProto.INT and axis < 0:
-            operation = self._with_positive_axis(scope, record, operands, rank)
+        operation = self._canonical.concat(scope, record, operands, rank)
         number = operands[0]
         for operand in operands[1:]:
             number = self._intern((operation.number, number, operand), rank)
         return number
-
-    def _with_positive_axis(self, scope: Scope, record: Record, operands: list[int], rank: int | None) -> Operation:
-        """The Concat with its axis counted from the front where the rank is known. Equal Concats are decided once:
-        what is learnt of a rank later must not part them."""
-        operation = record[0]
-        key = (operation.number, *operands)
-        decided = self._axes.get(key)
-        if decided is None:
-            axis = operation.attributes["axis"][1]
-            if rank is None:
-                rank = next(
-                    (rank for rank in map(scope.declared_rank, record[1] + record[2]) if rank is not None), None
-                )
-            if rank is not None and axis + rank >= 0:
-                positive = {**operation.attributes, "axis": (AttributeProto.INT, axis + rank)}
-                operation = self.table.with_attributes(operation, positive)
-            decided = self._axes[key] = operation
-        return decided
-
-    def _without_kernel_shape(self, operation: Operation, operands: Sequence[int]) -> Operation:
-        """The Conv without a `kernel_shape` that only repeats the dims of its constant weight."""
-        written = operation.attributes.get("kernel_shape")
-        if written is None or len(operands) < 2:
-            return operation
-        weight = self.expressions[operands[1]]
-        if weight[0] != "tensor" or written != (AttributeProto.INTS, weight[2][2:]):
-            return operation
-        shorter = self._shorter.get(operation.number)
-        if shorter is None:
-            kept = {name: value for name, value in operation.attributes.items() if name != "kernel_shape"}
-            shorter = self._shorter[operation.number] = self.table.with_attributes(operation, kept)
-        return shorter
-
-    def _trains(self, operands: Sequence[int]) -> bool:
-        """Whether a Dropout (opset 12 and up) may drop anything: `training_mode` is given and not constant false."""
-        return len(operands) > 2 and not is_false(self.expressions[operands[2]])
 
     def _number_compound(self, scope: Scope, record: Record, operands: list[int]) -> Task:
         """The numbers of the outputs of a node that has subgraphs or calls a function."""
@@ -267,8 +246,6 @@ class ValueNumbering:
                 numbers.append((attribute, number))
                 impure = impure or inside
             extras.append(("bodies", *numbers))
-        if function is not None and function.inlined and not bodies:
-            return (yield self._number_inlined(scope, record, function, operands))
         if function is not None and not function.inlined:
             if function.signature is None:
                 yield self._number_function(function)
@@ -313,23 +290,25 @@ class ValueNumbering:
         function.impure = scope.impure
         function.open = False
 
-    def _number_inlined(self, outer: Scope, record: Record, function: Function, operands: Sequence[int]) -> Task:
-        """The numbers of the outputs of a call in the fused domain: its body's, given the call's operands."""
+    def _enter_call(self, outer: Scope, record: Record, function: Function, operands: Sequence[int]) -> Scope:
+        """The scope of a call that is numbered as its body: the operands stand for the parameters."""
         self._enter(function)
         records, bindings = function.specialised(record[0])
         self._inlined += len(records)
         if self._inlined > INLINED_NODES:
             raise ModelError(f"The fused functions of the model stand for more than {INLINED_NODES:,} nodes.")
         renamed = dict(zip(function.outputs, record[2], strict=False))
-        scope = Scope(
-            Values(self._unmade), function.dialect, function.proto, bindings, outer.level, caller=outer, renamed=renamed
-        )
+        values = Values(self._unmade)
+        values[""] = ABSENT
         for position, name in enumerate(function.inputs):
-            scope.values[name] = operands[position] if position < len(operands) else ABSENT
-        yield self._number_nodes(scope, records)
-        outer.impure = outer.impure or scope.impure
+            values[name] = operands[position] if position < len(operands) else ABSENT
+        return Scope(values, function.dialect, function.proto, bindings, outer.level, caller=outer, renamed=renamed)
+
+    def _leave_call(self, outer: Scope, inner: Scope, function: Function) -> list[int]:
+        """The numbers of the outputs of a call whose body is numbered."""
+        outer.impure = outer.impure or inner.impure
         function.open = False
-        return [scope.values[name] for name in function.outputs]
+        return [inner.values[name] for name in function.outputs]
 
     def _enter(self, function: Function) -> None:
         if function.open:
