@@ -55,6 +55,8 @@ class Function:
         self.impure = False
         """Whether two calls with equal operands may differ: it draws random numbers, or nobody knows."""
         self._specialised: dict[int, tuple[list[Record], Attributes]] = {}
+        self.is_flat = True
+        """Whether no body that was specialised has subgraphs or calls functions."""
 
     def specialised(self, call: Operation) -> tuple[list[Record], Attributes]:
         """The body with the attributes of this call in place of references, and those attributes."""
@@ -63,6 +65,7 @@ class Function:
             bindings = {**self.defaults, **call.attributes}
             known = read_nodes(self.proto.node, self.dialect, bindings), bindings
             self._specialised[call.number] = known
+            self.is_flat = self.is_flat and not any(record[3] or record[4] for record in known[0])
         return known
 
 
@@ -152,8 +155,11 @@ class Dialect:
         function = operator.overloads.get(proto.overload) if operator.overloads else None
         if function is None and operator.may_be_bare:
             function = self._library.handed(proto)
-        bodies = tuple(sorted(_bodies(proto), key=itemgetter(0))) if operator.may_hold_graphs else ()
+        # Of a call of a function the bytes are looked up first: none that has subgraphs is known.
+        bodies = _bodies(proto) if operator.may_hold_graphs and not operator.overloads else ()
         if bodies or bindings is not None or op_type == "Constant":
+            if operator.overloads:
+                bodies = _bodies(proto)
             name = outputs[0] if outputs else ""
             found = self.operations.attributes(attributes, bindings, name)
             return (self._operation(operator, function, found, outputs), inputs, outputs, bodies, function)
@@ -161,7 +167,10 @@ class Dialect:
         operation = operator.known.get(key)
         if operation is None:
             found = self.operations.attributes(attributes, None, "")
-            operation = operator.known[key] = self._operation(operator, function, found, outputs)
+            operation = self._operation(operator, function, found, outputs)
+            bodies = _bodies(proto) if operator.overloads else ()
+            if not bodies:
+                operator.known[key] = operation
         return (operation, inputs, outputs, bodies, function)
 
     def _operation(
@@ -188,8 +197,12 @@ def read_nodes(protos: Iterable[NodeProto], dialect: Dialect, bindings: Attribut
     return _in_order([read(proto, bindings) for proto in protos])
 
 
-def _bodies(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
-    """The subgraphs of a node by attribute name."""
+def _bodies(proto: NodeProto) -> Bodies:
+    """The subgraphs of a node, in the order of their attributes' names."""
+    return tuple(sorted(_bodies_as_written(proto), key=itemgetter(0)))
+
+
+def _bodies_as_written(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     for attribute in proto.attribute:
         kind = attribute.type
         if kind == AttributeProto.GRAPH and not attribute.ref_attr_name:
