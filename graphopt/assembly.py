@@ -39,9 +39,11 @@ def assemble(model: ModelProto, scopes: Sequence[Scope], *, digest: str, functio
     for function in model.functions:
         writer.write_function(function, by_proto.get(id(function)), result.functions.add())
     _import(result, (writer.domain_of(body) for body in bodies))
+    if any(scope.added for scope in scopes):
+        _raise_ir_version(result, DEFAULTS_SINCE_IR, is_undone=False)
     if functions and bodies:
         result.functions.extend(body.function for body in bodies)
-        _raise_ir_version(result)
+        _raise_ir_version(result, FUNCTIONS_SINCE_IR, is_undone=True)
     set_metadata(result, RULES, digest)
     return result
 
@@ -185,17 +187,21 @@ def _import(target: ModelProto | FunctionProto, domains: Iterable[str]) -> None:
             target.opset_import.add(domain=domain, version=1)
 
 
-def _raise_ir_version(model: ModelProto) -> None:
-    """Functions need a newer IR version; with it, initializers among the inputs would turn from constants into
-    defaults that anybody may override, so they leave the inputs."""
-    if model.ir_version >= FUNCTIONS_SINCE_IR:
+def _raise_ir_version(model: ModelProto, version: int, *, is_undone: bool) -> None:
+    """Functions, and initializers that are no inputs, need a newer IR version; with it, initializers among the inputs
+    would turn from constants into defaults that anybody may override, so they leave the inputs.
+
+    Unfusing undoes it only where the model then is what it was: it takes no cleanup back.
+    """
+    if model.ir_version >= version:
         return
-    set_metadata(model, IR_VERSION, str(model.ir_version))
+    if is_undone:
+        set_metadata(model, IR_VERSION, str(model.ir_version))
     if model.ir_version < DEFAULTS_SINCE_IR:
         initializers = {tensor.name for tensor in model.graph.initializer}
         kept = [value for value in model.graph.input if value.name not in initializers]
-        if len(kept) != len(model.graph.input):
+        if is_undone and len(kept) != len(model.graph.input):
             set_metadata(model, INPUTS, json.dumps([value.name for value in model.graph.input]))
-            del model.graph.input[:]
-            model.graph.input.extend(kept)
-    model.ir_version = FUNCTIONS_SINCE_IR
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+    model.ir_version = version

@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto
 from graphopt.cleanups.sweep import sweep
 from graphopt.cleanups.unused import drop_dead_nodes, drop_unused_initializers
 from graphopt.ledger import Cleaned
-from graphopt.scope import DEFAULTS_SINCE_IR, Scope, note_captures
+from graphopt.scope import Scope, note_captures
 from graphopt.value_types import ValueTypes
 
 
@@ -23,7 +23,6 @@ def clean(model: ModelProto, scopes: Sequence[Scope], chosen: Collection[str]) -
     """
     cleaned: list[Cleaned] = []
     types = ValueTypes(model)
-    adds_initializers = model.ir_version >= DEFAULTS_SINCE_IR  # before, they would have to be inputs too
     sweeps = set(chosen).difference(("dead", "initializers"))
     found = bool(chosen)
     while found:
@@ -34,7 +33,7 @@ def clean(model: ModelProto, scopes: Sequence[Scope], chosen: Collection[str]) -
         for scope in scopes:
             if sweeps:
                 known = types if isinstance(_root(scope).proto, GraphProto) else None
-                cleaned += sweep(scope, sweeps, known, adds_initializers=adds_initializers)
+                cleaned += sweep(scope, sweeps, known)
         note_captures(scopes)
         for scope in scopes:
             if "dead" in chosen:

@@ -21,18 +21,17 @@ from graphopt.scope import Node, Scope, constant_tensor
 from graphopt.value_types import TensorType, ValueTypes
 
 
-def sweep(scope: Scope, chosen: Collection[str], types: ValueTypes | None, *, adds_initializers: bool) -> list[Cleaned]:
+def sweep(scope: Scope, chosen: Collection[str], types: ValueTypes | None) -> list[Cleaned]:
     """Clean one scope once; returns what was removed.
 
     Args:
         scope: the scope; its nodes stand in topological order, and its bodies know what they capture.
         chosen: names of cleanups.
         types: what is known of the values' types; None inside functions.
-        adds_initializers: whether Constants may become initializers.
     """
     work = _Sweep(scope, chosen, types)
     for node in scope.nodes:
-        work.visit(node, adds_initializers and isinstance(scope.proto, GraphProto))
+        work.visit(node)
     work.finish()
     return work.cleaned
 
@@ -75,13 +74,13 @@ class _Sweep:
         """See `Place`."""
         return bool(value) and DataflowGraph.of(self._scope).read_count(value) > 0
 
-    def visit(self, node: Node, adds_initializers: bool) -> None:
+    def visit(self, node: Node) -> None:
         """Bypass the next node, turn it into an initializer, or keep it."""
         if self._same and not self._same.keys().isdisjoint(node.inputs):
             node = node.with_names(tuple(self._same.get(name, name) for name in node.inputs), node.outputs)
         if node.domain == "":
             if node.op_type == "Constant":
-                if adds_initializers and "constant" in self._chosen and self._became_initializer(node):
+                if "constant" in self._chosen and self._became_initializer(node):
                     return
             elif self._is_bypassed(node) or ("duplicate" in self._chosen and self._is_duplicate(node)):
                 return
@@ -144,7 +143,7 @@ class _Sweep:
     def _became_initializer(self, node: Node) -> bool:
         tensor = constant_tensor(node)
         name = node.outputs[0]
-        if tensor is None or name in self._fixed:
+        if tensor is None or name in self._fixed or not isinstance(self._scope.proto, GraphProto):
             return False
         self._scope.added[name] = self._scope.initializers[name] = tensor
         self.cleaned.append(Cleaned("constant", node.label, (name,), self._scope.title))

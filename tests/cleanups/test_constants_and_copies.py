@@ -49,13 +49,23 @@ def test_a_sparse_constant_stays_a_node():
     assert not graphopt.fuse(source, cleanups="constant").report.cleaned
 
 
-def test_constants_stay_nodes_in_functions_and_before_ir_4():
+def test_constants_stay_nodes_in_functions():
     function = """<domain: "my", opset_import: ["" : 17]>
     AddOne (x) => (y) { one = Constant <value_float = 1.0> ()  y = Add (x, one) }"""
     source = model("y = my.AddOne (x)", imports='"my" : 1', functions=function)
     assert not graphopt.fuse(source, cleanups="constant").report.cleaned
-    source = model("one = Constant <value = float {1.0}> ()  y = Add (x, one)", opset=9, ir=3)
-    assert not graphopt.fuse(source, cleanups="constant").report.cleaned
+
+
+def test_before_ir_4_an_initializer_would_be_an_input():
+    """So the IR version rises, and constants among the inputs leave them."""
+    source = model("one = Constant <value = float {1.0}> ()  c = Conv (x, w, b)  y = Add (c, one)", opset=9, ir=3)
+    for tensor in source.graph.initializer:
+        source.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    result = assert_fuses(source, "c = Conv (x, w, b)", "y = Add (c, one)", cleanups="constant")
+    assert result.ir_version == 4
+    assert [value.name for value in result.graph.input] == ["x"]
+    unfused = graphopt.unfuse(graphopt.fuse(source, rules="extended", cleanups="constant").model, rules="extended")
+    onnx.checker.check_model(unfused, full_check=True)
 
 
 def test_a_constant_in_a_body_becomes_an_initializer_of_the_body():
