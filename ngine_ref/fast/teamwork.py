@@ -9,12 +9,14 @@ seldom anything to wait for:
 
 So no two parts are ever more than one step and the inner rows of the next apart, which is what `schedule.py` relies
 on when it gives a buffer to another map. A worker with several parts does a step for all of them before the next.
-Waiting: a short while with NumPy outside the interpreter lock, so that the others are not held up, then asleep.
+Waiting: a short while with NumPy outside the interpreter lock, so that the others are not held up, giving way to
+whoever wants the core; then asleep.
 Counters are plain integers in a list: the interpreter lock orders a part's stores before its counter.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+_give_way: Callable[[], object] = getattr(os, "sched_yield", partial(time.sleep, 0))
 SPINS = 40
 """How often a waiting worker looks before it sleeps; each look takes some three microseconds."""
 NAP = 3e-5
@@ -70,6 +73,8 @@ class Progress:
                 raise Abandoned
             if looks < SPINS:
                 np.add(self._idle, 0.0, self._idle)
+                # Where cores are taken, the one we wait for may be next in line for this very core.
+                _give_way()
             else:
                 time.sleep(NAP)
             looks += 1

@@ -28,44 +28,51 @@ CALLS = 7.0
 """What the calls of one tile row cost, in lanes."""
 LANE_COST = {16: 1.3, 32: 1.05, 48: 1.12, 64: 1.0, 80: 1.06, 96: 1.06, 112: 1.08, 128: 1.08}
 """Cost of a lane where a GEMM has that many."""
+MANY = 128
 TOO_MANY = 1.4
-"""Cost of a lane beyond 128: a tile row no longer fits the cache."""
-MOST_LANES = 192
+"""Cost of a lane where there are more than that: a tile row no longer fits the cache. It grows with their number."""
+MEETING = 10.0
+"""What it costs that parts wait for each other in every step, in lanes."""
+MOST_TILES = 192
+"""Tiles of a block beyond which none is tried."""
 
 
 def _cost(lanes: int, rows_of_tiles: int) -> float:
     padded = -(-lanes // LANE_MULTIPLE) * LANE_MULTIPLE
-    return rows_of_tiles * (CALLS + padded * LANE_COST.get(padded, TOO_MANY))
+    each = LANE_COST.get(padded, TOO_MANY * padded / MANY)
+    return rows_of_tiles * (CALLS + padded * each)
 
 
 def cut(batch: int, height: int, width: int, parts: int) -> tuple[Grid, ...]:
-    """The cheapest cut of `batch` pictures into at most `parts` grids (fewer where there are not enough tile rows)."""
+    """The cheapest cut of `batch` pictures into one grid, or into `parts` grids that work at the same time."""
     tall, wide = -(-height // TILE), -(-width // TILE)
-    best: tuple[float, int, int] | None = None
-    for blocks in range(1, wide + 1):
-        block_tiles = -(-wide // blocks)
-        if -(-wide // block_tiles) < blocks:
-            continue
-        if block_tiles > MOST_LANES:
-            continue
-        for tile_rows in range(1, tall + 1):
-            lanes = -(-batch * -(-tall // tile_rows) // parts) * block_tiles
-            if lanes > MOST_LANES and tile_rows < tall:
-                continue
-            cost = _cost(lanes, tile_rows * blocks)
-            if best is None or cost < best[0]:
-                best = (cost, blocks, tile_rows)
-        if block_tiles < LANE_MULTIPLE:
-            break
-    assert best is not None, "blocks of 16 tiles always fit"
-    _, blocks, tile_rows = best
+    options = [
+        (
+            _cost(-(-batch * -(-tall // tile_rows) // count) * block_tiles, tile_rows * blocks) + MEETING * (count > 1),
+            count,
+            blocks,
+            tile_rows,
+        )
+        for count in sorted({1, min(parts, batch * tall)})
+        for blocks, block_tiles in _blocks(wide)
+        for tile_rows in range(1, tall + 1)
+    ]
+    _, count, blocks, tile_rows = min(options)
     bands = [Band(image, row * TILE) for image in range(batch) for row in range(0, tall, tile_rows)]
-    parts = min(parts, len(bands))
-    edges = [len(bands) * part // parts for part in range(parts + 1)]
+    count = min(count, len(bands))
+    edges = [len(bands) * part // count for part in range(count + 1)]
     return tuple(
         Grid(height, width, tile_rows, blocks, -(-wide // blocks), tuple(bands[first:last]))
         for first, last in pairwise(edges)
     )
+
+
+def _blocks(wide: int) -> list[tuple[int, int]]:
+    """Sensible numbers of blocks for a number of tiles, and how many tiles wide the blocks are then."""
+    widths = {-(-wide // blocks) for blocks in range(1, wide + 1)}
+    return [
+        (-(-wide // tiles), tiles) for tiles in widths if tiles in range(LANE_MULTIPLE, MOST_TILES) or tiles == wide
+    ]
 
 
 def joined(above: Grid, below: Grid) -> bool:
@@ -75,7 +82,5 @@ def joined(above: Grid, below: Grid) -> bool:
 
 def block_width(width: int, tile_rows: int) -> tuple[int, int]:
     """How many blocks of columns a single band is best cut into, and how many tiles wide they are."""
-    wide = -(-width // TILE)
-    candidates = {-(-wide // blocks) for blocks in range(1, wide + 1)}
-    tiles = min(candidates, key=lambda tiles: (_cost(tiles, -(-wide // tiles) * tile_rows), tiles))
-    return -(-wide // tiles), tiles
+    options = _blocks(-(-width // TILE))
+    return min(options, key=lambda option: _cost(option[1], option[0] * tile_rows))

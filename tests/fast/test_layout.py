@@ -7,7 +7,7 @@ import pytest
 
 from ngine_ref.fast.layout import FeatureMap, Grid
 from ngine_ref.fast.memory import LINE, Arena
-from ngine_ref.fast.tiling import MOST_LANES, block_width, cut
+from ngine_ref.fast.tiling import MOST_TILES, block_width, cut
 from ngine_ref.fast.winograd import TILE, WINDOW
 
 SIZES = [(1, 1, 1), (1, 4, 4), (2, 5, 3), (1, 61, 83), (3, 7, 70), (1, 64, 64), (2, 3, 1100), (7, 2, 2), (1, 700, 5)]
@@ -35,7 +35,7 @@ def test_every_row_of_every_picture_is_in_one_band(batch, height, width, parts):
 def test_wide_pictures_are_cut_into_blocks_and_narrow_ones_into_bands():
     (wide,) = cut(1, 64, 4096, 1)
     assert wide.blocks > 1
-    assert wide.lanes <= MOST_LANES
+    assert wide.lanes <= MOST_TILES
     (narrow,) = cut(1, 256, 32, 1)
     assert narrow.blocks == 1
     assert len(narrow.bands) > 1
