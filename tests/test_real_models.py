@@ -1,0 +1,151 @@
+"""Real models through both rule sets and through folding: every one certified, and equal in onnxruntime and ngine_ref.
+
+The topologies of the onnx package are fused in the ordinary run. What is downloaded or takes minutes to compute has the
+marker `real`: `pytest -m real`. Without network, the tests of what is not yet in the cache skip, and say why.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+from support.real_models import LIGHT, PACKAGED, RealModel, UnavailableError
+from support.text_models import LEVELS, run
+
+import graphopt
+from graphopt.feeds import make_feeds
+from graphopt.fusion import FusionResult
+from graphopt.model_io import LoadedModel
+from graphopt.verification import VerificationReport
+
+BY_NAME = {item.name: item for item in (*LIGHT, *PACKAGED)}
+
+# What the extended set and folding make of each model: applications by operator, zeros left out.
+EXTENDED = {
+    "light_bvlc_alexnet": {"ConvRelu": 5, "GemmRelu": 2},
+    "light_densenet121": {"ConcatFusedTail": 58, "MulAdd": 121},
+    "light_inception_v1": {"ConvRelu": 57, "ConcatFusedTail": 9},
+    "light_inception_v2": {"MulAdd": 69},
+    "light_resnet50": {},
+    "light_shufflenet": {},
+    "light_squeezenet": {"ConvRelu": 26, "ConcatFusedTail": 8},
+    "light_vgg19": {"ConvRelu": 16, "GemmRelu": 2},
+    "light_zfnet512": {"ConvRelu": 5, "GemmRelu": 2},
+    "PP-OCRv4 det": {"ConvMulAdd": 28, "ConvHardSigmoid": 10, "ConvRelu": 10, "MulAdd": 32},
+    "PP-OCRv4 rec": {"ConvMulAdd": 28, "ConvHardSigmoid": 2, "ConvRelu": 2, "MatMulAdd": 9, "MulAdd": 33},
+    "PP-OCRv2 cls": {"ConvAddRelu": 9, "ConvAdd": 9, "MatMulAdd": 1},
+    "PP-OCRv6 det": {"ConvAddRelu": 19, "ConvAdd": 56, "MulAdd": 8},
+    "PP-OCRv6 rec": {"ConvAddRelu": 10, "ConvAdd": 44, "MatMulAdd": 9, "MulAdd": 9},
+    "silero-vad": {"ConvRelu": 8, "ConvSigmoid": 2},
+    "silero-vad 16k": {"ConvRelu": 4, "ConvSigmoid": 1, "MulSub": 1},
+    "silero-vad sequence": {"ConvRelu": 4, "ConvSigmoid": 1},
+    "silero-vad half": {"ConvRelu": 4, "ConvSigmoid": 1},
+    "silero-vad ifless": {"ConvRelu": 8, "ConvSigmoid": 2, "MulAdd": 2},
+    "silero-vad openvino": {"ConvRelu": 4, "ConvSigmoid": 1},
+    "magika": {"MatMulAdd": 2, "MulAdd": 4, "MulSub": 2},
+}
+FOLDED = {
+    "PP-OCRv4 det": {**EXTENDED["PP-OCRv4 det"], "ConvRelu": 11, "FoldBatchNormalization": 2},
+    "PP-OCRv4 rec": {
+        **EXTENDED["PP-OCRv4 rec"],
+        "ConvSiLU": 5,
+        "ConcatFusedTail": 1,
+        "FoldBatchNormalization": 6,
+    },
+    "PP-OCRv2 cls": {
+        "ConvHardSwish": 18,
+        "ConvAddRelu": 9,
+        "ConvAdd": 16,
+        "ConvRelu": 6,
+        "MatMulAdd": 1,
+        "FoldBatchNormalization": 35,
+    },
+    "PP-OCRv6 rec": {
+        **EXTENDED["PP-OCRv6 rec"],
+        "ConvSiLU": 3,
+        "MulAdd": 7,
+        "FoldBatchNormalization": 3,
+    },
+}
+
+
+def load(item: RealModel) -> ModelProto:
+    try:
+        return onnx.load(item.path())
+    except UnavailableError as reason:
+        pytest.skip(str(reason))
+
+
+def applied(result: FusionResult) -> dict[str, int]:
+    return {name: count for name, count in result.report.counts.items() if count}
+
+
+def verified(
+    item: RealModel, original: ModelProto | LoadedModel, fused: ModelProto | LoadedModel
+) -> VerificationReport:
+    return graphopt.verify(original, fused, shapes=item.shapes, inputs=item.inputs)
+
+
+def assert_same_bits(item: RealModel, original: ModelProto, fused: ModelProto) -> None:
+    """onnxruntime, optimisations off, gives the same bits for both."""
+    feeds = make_feeds(original, shapes=item.shapes, arrays=item.inputs).arrays
+    found = run(fused, feeds, LEVELS[0])
+    for name, array in run(original, feeds, LEVELS[0]).items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("name", [item.name for item in LIGHT])
+def test_topologies_of_the_onnx_package(name: str) -> None:
+    result = graphopt.fuse(BY_NAME[name].path(), rules="extended")
+    assert applied(result) == EXTENDED[name]
+    assert result.report.certificate.ok
+
+
+@pytest.mark.parametrize("name", ["light_squeezenet", "light_inception_v1"])
+def test_every_relu_and_every_tail(name: str) -> None:
+    """Each Relu stands behind a convolution, and each Concat ends in one of them: none may be left."""
+    result = graphopt.fuse(BY_NAME[name].path(), rules="extended")
+    assert not {"Relu", "Concat"}.intersection(node.op_type for node in result.model.graph.node)
+    tails = [node for node in result.model.graph.node if node.op_type == "ConcatFusedTail"]
+    assert {a.s for node in tails for a in node.attribute if a.name == "producer_op"} == {b"ConvRelu"}
+    assert not result.report.refusals
+
+
+def test_a_topology_runs_the_same() -> None:
+    item = BY_NAME["light_squeezenet"]
+    original = load(item)
+    fused = graphopt.fuse(original, rules="extended").model
+    assert_same_bits(item, original, fused)
+    assert verified(item, original, fused).ok
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("rules", ["ngine", "extended"])
+@pytest.mark.parametrize("name", BY_NAME)
+def test_certified_and_the_same_numbers(name: str, rules: str) -> None:
+    item = BY_NAME[name]
+    original = load(item)
+    result = graphopt.fuse(original, rules=rules)
+    assert result.report.certificate.ok
+    if rules == "extended":
+        assert applied(result) == EXTENDED[name]
+    assert_same_bits(item, original, result.model)
+    report = verified(item, original, result.model)
+    assert report.ok, report.first_mismatch
+    assert report.onnxruntime_runs_fused
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", [item.name for item in PACKAGED])
+def test_folded_within_tolerance(name: str) -> None:
+    item = BY_NAME[name]
+
+    def verifier(original: LoadedModel, fused: LoadedModel) -> VerificationReport:
+        return verified(item, original, fused)
+
+    result = graphopt.fuse(load(item), rules="extended", fold_batchnorm=True, verifier=verifier)
+    assert applied(result) == FOLDED.get(name, EXTENDED[name])
+    assert result.report.certificate.ok
+    assert result.report.changes_values == (name in FOLDED)
+    assert (result.verification is not None) == (name in FOLDED)
