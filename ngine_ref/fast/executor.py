@@ -14,7 +14,7 @@ the step before, a copy of their border rows and the tile rows that need them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -32,7 +32,7 @@ from ngine_ref.fast.program import Program, fold_scales
 from ngine_ref.fast.schedule import Placed, Schedule, schedule
 from ngine_ref.fast.steps import StepBuilder
 from ngine_ref.fast.teamwork import Helpers, Progress, run_team
-from ngine_ref.fast.tiling import PARTS, cut, joined
+from ngine_ref.fast.tiling import PARTS, cut, joined, pictures_at_once
 from ngine_ref.fast.winograd import TILE, Float32
 
 LARGE_FILTERS = 32 << 20
@@ -180,25 +180,37 @@ class Region:
 
     def bind(self, batch: int, height: int, width: int, parts: int = PARTS) -> BoundRegion:
         """The program for pictures of that size, in at most `parts` parts."""
-        tiles = batch * -(-height // TILE) * -(-width // TILE)
+        at_once = pictures_at_once(batch, height, width, parts)
+        tiles = at_once * -(-height // TILE) * -(-width // TILE)
         large = kept_bytes(self._steps) > LARGE_FILTERS and tiles >= MANY_TILES
         keep = not large if self._keep is None else self._keep
-        return BoundRegion(self.plan, keep, cut(batch, height, width, parts))
+        portions = [min(at_once, batch - first) for first in range(0, batch, at_once)]
+        grids = {count: cut(count, height, width, parts) for count in portions}
+        return BoundRegion(self.plan, keep, portions, grids)
 
 
 class BoundRegion:
-    """A program for one size of picture. Safe to use from several threads."""
+    """A program for one size of picture, some pictures of a batch at a time. Safe to use from several threads."""
 
-    def __init__(self, plan: Schedule, keep: bool, grids: Sequence[Grid]) -> None:
+    def __init__(
+        self, plan: Schedule, keep: bool, portions: Sequence[int], grids: Mapping[int, tuple[Grid, ...]]
+    ) -> None:
         steps = [placed.step for placed in plan.steps]
         arena = Arena()
         self._kept = {step: keep_filters(step, arena) for step in steps if not step.pointwise} if keep else None
         filters = None
         if self._kept is not None:
             filters = [pointwise_filters(step) if step.pointwise else self._kept[step].bank for step in steps]
-        self.instances: Instances[Instance] = Instances(lambda: Instance(plan, filters, grids))
+        self._portions = portions
+        self.instances: dict[int, Instances[Instance]] = {
+            count: Instances(partial(Instance, plan, filters, grid)) for count, grid in grids.items()
+        }
 
     def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
         """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the program's order."""
-        with self.instances.one() as instance:
-            instance.run(inputs, outputs, helpers)
+        first = 0
+        for count in self._portions:
+            some = slice(first, first + count)
+            with self.instances[count].one() as instance:
+                instance.run([images[some] for images in inputs], [images[some] for images in outputs], helpers)
+            first += count

@@ -33,6 +33,8 @@ TOO_MANY = 1.4
 """Cost of a lane where there are more than that: a tile row no longer fits the cache. It grows with their number."""
 MEETING = 10.0
 """What it costs that parts wait for each other in every step, in lanes."""
+SAVING = 1.04
+"""How much slower fewer pictures at once may be, for the memory they save."""
 MOST_TILES = 192
 """Tiles of a block beyond which none is tried."""
 
@@ -45,19 +47,8 @@ def _cost(lanes: int, rows_of_tiles: int) -> float:
 
 def cut(batch: int, height: int, width: int, parts: int) -> tuple[Grid, ...]:
     """The cheapest cut of `batch` pictures into one grid, or into `parts` grids that work at the same time."""
+    _, count, blocks, tile_rows = _cheapest(batch, height, width, parts)
     tall, wide = -(-height // TILE), -(-width // TILE)
-    options = [
-        (
-            _cost(-(-batch * -(-tall // tile_rows) // count) * block_tiles, tile_rows * blocks) + MEETING * (count > 1),
-            count,
-            blocks,
-            tile_rows,
-        )
-        for count in sorted({1, min(parts, batch * tall)})
-        for blocks, block_tiles in _blocks(wide)
-        for tile_rows in range(1, tall + 1)
-    ]
-    _, count, blocks, tile_rows = min(options)
     bands = [Band(image, row * TILE) for image in range(batch) for row in range(0, tall, tile_rows)]
     count = min(count, len(bands))
     edges = [len(bands) * part // count for part in range(count + 1)]
@@ -65,6 +56,32 @@ def cut(batch: int, height: int, width: int, parts: int) -> tuple[Grid, ...]:
         Grid(height, width, tile_rows, blocks, -(-wide // blocks), tuple(bands[first:last]))
         for first, last in pairwise(edges)
     )
+
+
+def pictures_at_once(batch: int, height: int, width: int, parts: int) -> int:
+    """How many pictures of a batch are best done at once: enough to fill the lanes, and no more memory than that."""
+    counts = [1 << power for power in range((batch - 1).bit_length())] + [batch]
+
+    def cost(count: int) -> float:
+        rest = batch % count
+        last = _cheapest(rest, height, width, parts)[0] if rest else 0.0
+        return batch // count * _cheapest(count, height, width, parts)[0] + last
+
+    costs = {count: cost(count) for count in counts}
+    return next(count for count in counts if costs[count] <= SAVING * min(costs.values()))
+
+
+def _cheapest(batch: int, height: int, width: int, parts: int) -> tuple[float, int, int, int]:
+    """The cost of the best cut, its number of parts, of blocks, and of tile rows in a band."""
+    tall, wide = -(-height // TILE), -(-width // TILE)
+    options = []
+    for count in sorted({1, min(parts, batch * tall)}):
+        for blocks, block_tiles in _blocks(wide):
+            for tile_rows in range(1, tall + 1):
+                bands = -(-batch * -(-tall // tile_rows) // count)
+                cost = _cost(bands * block_tiles, tile_rows * blocks) + MEETING * (count > 1)
+                options.append((cost, count, blocks, tile_rows))
+    return min(options)
 
 
 def _blocks(wide: int) -> list[tuple[int, int]]:

@@ -76,6 +76,15 @@ def test_pictures_of_several_blocks(height, width):
         assert_close(result, expected)
 
 
+def test_a_batch_in_portions():
+    program = dense_block(3, 2, seed=1)
+    images = pictures(23, 3, 13, 9)
+    bound = Region(program).bind(23, 13, 9, 2)
+    assert len(bound.instances) == 2
+    for result, expected in zip(run(bound, program, images, TWO), evaluate(program, [images]), strict=True):
+        assert_close(result, expected)
+
+
 def test_many_runs_at_once_give_the_same_bits():
     """Long chains on small parts: the parts meet at every step, and a race shows as another number."""
     make = Weights(0)

@@ -73,6 +73,6 @@ def test_a_region_says_what_it_takes():
     program = dense_block(4, 4, seed=0)
     bound = Region(program).bind(1, 64, 64, 2)
     run(bound, program, pictures(1, 4, 64, 64))
-    with bound.instances.one() as instance:
+    with bound.instances[1].one() as instance:
         maps = {id(buffer): buffer.data.nbytes for part in instance.parts for buffer in part.maps.values()}
         assert sum(maps.values()) < instance.bytes < 30 * sum(maps.values())

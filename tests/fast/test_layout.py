@@ -7,7 +7,7 @@ import pytest
 
 from ngine_ref.fast.layout import FeatureMap, Grid
 from ngine_ref.fast.memory import LINE, Arena
-from ngine_ref.fast.tiling import MOST_TILES, block_width, cut
+from ngine_ref.fast.tiling import MOST_TILES, block_width, cut, pictures_at_once
 from ngine_ref.fast.winograd import TILE, WINDOW
 
 SIZES = [(1, 1, 1), (1, 4, 4), (2, 5, 3), (1, 61, 83), (3, 7, 70), (1, 64, 64), (2, 3, 1100), (7, 2, 2), (1, 700, 5)]
@@ -39,6 +39,16 @@ def test_wide_pictures_are_cut_into_blocks_and_narrow_ones_into_bands():
     (narrow,) = cut(1, 256, 32, 1)
     assert narrow.blocks == 1
     assert len(narrow.bands) > 1
+
+
+def test_a_large_batch_is_done_in_portions():
+    """One picture at a time where it fills the lanes, several where it does not, and never a huge buffer."""
+    assert pictures_at_once(8, 128, 128, 2) == 1
+    assert pictures_at_once(1, 16, 16, 2) == 1
+    assert 4 <= pictures_at_once(100, 16, 16, 2) <= 16
+    for batch in (3, 30, 500):
+        some = pictures_at_once(batch, 64, 64, 2)
+        assert all(grid.lanes <= 128 for grid in cut(some, 64, 64, 2))
 
 
 def test_a_strip_is_cut_into_blocks_that_cover_it():
