@@ -28,7 +28,7 @@ class _Part(NamedTuple):
 
 
 _CONV = _Part("Conv", (0, 1, 2), ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"))
-_MEANINGS: Mapping[str, tuple[_Part, ...]] = {
+_MEANINGS: dict[str, tuple[_Part, ...]] = {
     "Conv": (_CONV,),
     "ConvAdd": (_CONV, _Part("Add", ("%0", 3))),
     "ConvAddRelu": (_CONV, _Part("Add", ("%0", 3)), _Part("Relu", ("%1",))),
@@ -49,6 +49,13 @@ _MEANINGS: Mapping[str, tuple[_Part, ...]] = {
     "MulAdd": (_Part("Mul", (0, 1)), _Part("Add", ("%0", 2))),
     "MulSub": (_Part("Mul", (0, 1)), _Part("Sub", ("%0", 2))),
 }
+
+
+def define_activation(op_type: str, activation: str, attributes: Sequence[str] = ()) -> None:
+    """State that a fused operator is a Conv followed by one operator of ONNX, which takes these of its attributes."""
+    _MEANINGS[op_type] = (_CONV, _Part(activation, ("%0",), tuple(attributes)))
+
+
 _COMMUTATIVE = frozenset({"Add", "Mul"})
 
 _Written = tuple[str, tuple[str, ...], Mapping[str, Any]]

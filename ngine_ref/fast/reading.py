@@ -27,6 +27,8 @@ from ngine_ref.graph import Node
 from ngine_ref.plan import Draft, Step
 from ngine_ref.registry import FUSED_DOMAIN, TensorSpec
 
+_CONVOLUTIONS = ("Conv", "ConvLeakyRelu", "ConvPRelu")
+"""The producers that are read here; further inputs of others are no slopes."""
 Picture = tuple[int, int, int]
 """Batch, height, width."""
 
@@ -97,11 +99,13 @@ class Reader:
             return self._arithmetic(step)
         if node.domain != FUSED_DOMAIN and not node.domain.startswith(FUSED_DOMAIN + "."):
             return None
-        if node.op_type in ("ConvLeakyRelu", "ConvPRelu"):
+        if node.op_type in _CONVOLUTIONS:
             return self._convolution(step, node.op_type, step.inputs)
         if node.op_type == "ConcatFusedTail" and node.attributes.get("axis", 1) in (1, -3):
-            count = node.attributes["prefix_count"]
-            return self._convolution(step, node.attributes["producer_op"], step.inputs[count:], step.inputs[:count])
+            count, producer = node.attributes["prefix_count"], node.attributes["producer_op"]
+            if producer in _CONVOLUTIONS:
+                return self._convolution(step, producer, step.inputs[count:], step.inputs[:count])
+            return None
         return self._arithmetic(step) if node.op_type == "MulAdd" else None
 
     def spec(self, value: int | None) -> TensorSpec | None:

@@ -8,13 +8,14 @@ same bits as its parts one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ngine_ref.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
 from ngine_ref.columns import Geometry
 from ngine_ref.errors import ShapeError
+from ngine_ref.fused_meaning import define_activation
 from ngine_ref.lanes import run_lanes
 from ngine_ref.packed_weights import packed_weights
 from ngine_ref.registry import FUSED_DOMAIN, Binder, Call, Kernel, TensorSpec, Workspace, operator
@@ -36,16 +37,26 @@ PRODUCERS: dict[str, Binder] = {}
 """The operators that may write the tail of a `ConcatFusedTail`, by the name that `producer_op` has for them."""
 
 
-def convolution_epilogue(op_type: str) -> Callable[[EpilogueBinder], EpilogueBinder]:
+def convolution_epilogue(
+    op_type: str, activation: str = "", attributes: Sequence[str] = ()
+) -> Callable[[EpilogueBinder], EpilogueBinder]:
     """Register the fused operator `op_type`, a Conv followed by the epilogue that the function below binds.
 
     Inputs are `x, w, bias or ""` and then whatever the epilogue reads; attributes are Conv's and the epilogue's.
 
+    Args:
+        op_type: the name of the fused operator.
+        activation: the operator of ONNX that the epilogue computes. Where a model says the same of the name, by a
+            function, the kernel runs; without it, such a model's function runs, unless `fused_meaning` knows better.
+        attributes: those of the activation.
+
     Example:
-        >>> @convolution_epilogue("ConvNeg")
+        >>> @convolution_epilogue("ConvNeg", "Neg")
         ... def bind_conv_neg(call, output):
         ...     return lambda block: np.negative(block.values, out=block.values)
     """
+    if activation:
+        define_activation(op_type, activation, attributes)
 
     def register(bind_epilogue: EpilogueBinder) -> EpilogueBinder:
         def bind(call: Call) -> Kernel:
