@@ -13,6 +13,7 @@ from onnx import FunctionProto, ModelProto
 
 from graphopt.difference import first_difference
 from graphopt.errors import ModelError
+from graphopt.graph_reader import GraphReader
 from graphopt.node_reading import BodyOf, FunctionName, body_by_name
 from graphopt.operation_identity import is_fused_domain
 from graphopt.value_numbering import NumberedModel, ValueNumbering
@@ -37,6 +38,7 @@ def certify(
     functions: Sequence[FunctionProto] | BodyOf = (),
     *,
     domains: Collection[str] = (),
+    reader: GraphReader | None = None,
 ) -> Certificate:
     """Prove that every output of the rewritten model is the same expression as in the original.
 
@@ -47,6 +49,7 @@ def certify(
             name has several bodies, what gives each call its own.
         domains: the domains of the rules beside `ai.ngine`: functions in them and in their sub-domains mean what
             their bodies say, wherever they were made.
+        reader: has read the original's graphs already; the proof shares nothing else with what made the rewritten one.
 
     Raises:
         ModelError: the original is not a valid graph (a value that nothing makes, or that is made twice; a cycle; a
@@ -59,8 +62,10 @@ def certify(
     # A function that only one of the models has was made, or taken away, by fusing: its calls are what it says.
     old, new = ({(function.domain, function.name) for function in model.functions} for model in (original, rewritten))
     inlined = (old ^ new) | {key for key in old & new if _is_within(key[0], domains)}
-    certificate = _compare(ValueNumbering(by_content=False, by_type=False), original, rewritten, body_of, inlined)
-    return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, body_of, inlined)
+    reader = reader or GraphReader()
+    quick = ValueNumbering(by_content=False, by_type=False)
+    certificate = _compare(quick, original, rewritten, body_of, inlined, reader)
+    return certificate if certificate.ok else _compare(ValueNumbering(), original, rewritten, body_of, inlined, reader)
 
 
 def _is_within(domain: str, domains: Collection[str]) -> bool:
@@ -73,11 +78,12 @@ def _compare(
     rewritten: ModelProto,
     body_of: BodyOf | None,
     inlined: Container[FunctionName],
+    reader: GraphReader,
 ) -> Certificate:
-    before = numbering.number(original, body_of, inlined)
+    before = numbering.number(original, body_of, inlined, reader)
     if before.problems:
         raise ModelError(f"The model cannot be certified: {before.problems[0]}.")
-    after = numbering.number(rewritten, body_of, inlined)
+    after = numbering.number(rewritten, body_of, inlined, reader)
     count = len(before.outputs)
     reason = _interface_difference(before, after)
     if reason is not None:

@@ -33,6 +33,7 @@ class FusedNode(Node):
     """A node that a fusion made, not yet written as protobuf."""
 
     __slots__ = ("body", "replaced")
+    _slots = (*Node._slots, *__slots__)
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class FusedNode(Node):
         self.original_inputs = None
         self.is_changed = False
         self._attributes = attributes
+        self._sets = None
         self.body = body
         self.replaced = replaced
 

@@ -26,6 +26,7 @@ from graphopt.decision import decide
 from graphopt.eligibility import Order
 from graphopt.errors import CertificateError, UsageError, VerificationError
 from graphopt.fused_node import FusedNode
+from graphopt.graph_reader import GraphReader
 from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
 from graphopt.matcher import Match
 from graphopt.model_io import LoadedModel, Model
@@ -119,12 +120,12 @@ def _fused(
     """The result of `fuse` before its numbers are compared; everything that is made on the way ends here."""
     cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
     loaded = original
-    scopes = prepared_scopes(loaded.model, chosen)
+    scopes = prepared_scopes(loaded.model, chosen, loaded.reader)
     before = _operators(scopes)
     ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
     if fold_batchnorm:
         loaded = _folded(loaded, chosen, ledger)
-        scopes = prepared_scopes(loaded.model, chosen)
+        scopes = prepared_scopes(loaded.model, chosen, loaded.reader)
     bare = bodies_of_bare_calls(loaded.model, scopes)
     ledger.cleaned += clean(loaded.model, scopes, cleaning)
     outliner = Outliner()
@@ -134,7 +135,7 @@ def _fused(
                 ledger.shared_prefixes += share_prefixes(scope, group, order)
             sweep(group, scope, order, ledger, outliner, target, observer)
     ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
-    result, certificate = _certified(loaded.model, loaded.name, scopes, chosen, bare, functions=functions)
+    result, certificate = _certified(loaded, scopes, chosen, bare, functions=functions)
     after = _operators(scopes)
     report = Report(
         model=loaded.name,
@@ -156,7 +157,8 @@ def _fused(
         rules_digest=chosen.digest,
     )
     for scope in scopes:
-        scope.forget()  # a view knows its scope and the scope its view: without the circle all of it is freed at once
+        scope.forget()  # a view knows its scope and the scope its view: without the circle all is freed at once
+    original.reader.forget()
     return FusionResult(result, report)
 
 
@@ -186,9 +188,9 @@ def _verified(original: LoadedModel, fused: FusionResult, verifier: Verifier | N
     return fused
 
 
-def prepared_scopes(model: ModelProto, rules: RuleSet) -> list[Scope]:
+def prepared_scopes(model: ModelProto, rules: RuleSet, reader: GraphReader) -> list[Scope]:
     """The scopes of a model in topological order, its own fused nodes recognised."""
-    scopes = read_scopes(model, fused_domains=rules.domains)
+    scopes = read_scopes(model, fused_domains=rules.domains, reader=reader)
     for scope in scopes:
         sort_nodes(scope)
     Adopter(model, rules.rules).adopt(scopes)
@@ -266,8 +268,7 @@ def joins_prefixes(rules: Sequence[Rule]) -> bool:
 
 
 def _certified(
-    original: ModelProto,
-    name: str,
+    loaded: LoadedModel,
     scopes: Sequence[Scope],
     rules: RuleSet,
     bare: Mapping[bytes, FunctionProto],
@@ -275,6 +276,7 @@ def _certified(
     functions: bool,
 ) -> tuple[ModelProto, CertificateSummary]:
     """The rewritten model and its proof; a model that nothing changed is a plain copy."""
+    original = loaded.model
     if not any(scope.is_rewritten for scope in scopes):
         result = ModelProto()
         result.CopyFrom(original)
@@ -282,10 +284,10 @@ def _certified(
     result = assemble(original, scopes, digest=rules.digest, functions=functions)
     written = bodies_of_written_calls(original, scopes, functions=functions)
     bodies = body_of(bare, written) if bare or written else ()
-    proof = certify(original, result, bodies, domains=rules.domains)
+    proof = certify(original, result, bodies, domains=rules.domains, reader=loaded.reader)
     if not proof.ok:
         raise CertificateError(
-            f"{name}: the fused model does not compute the same: {proof.reason}; nothing was written."
+            f"{loaded.name}: the fused model does not compute the same: {proof.reason}; nothing was written."
         )
     return result, CertificateSummary(ok=True, outputs=proof.outputs)
 

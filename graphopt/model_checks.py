@@ -7,7 +7,7 @@ would make a rewrite guess: two meanings of one name, a value that nobody makes,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
@@ -16,6 +16,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
 
 from graphopt.errors import ModelError
+from graphopt.graph_reader import GraphReader, NodeReading
 from graphopt.model_walk import GraphPlace, function_title, iterate_places, node_title, sparse_tensors_of, tensors_of
 from graphopt.tensor_size import element_count, tensor_size
 
@@ -28,12 +29,13 @@ _ATTRIBUTE_TYPES = {
 """What onnx.proto and the operators' schemas call the same type."""
 
 
-def check_model(model: ModelProto, name: str) -> list[tuple[TensorProto, str]]:
+def check_model(model: ModelProto, name: str, reader: GraphReader | None = None) -> list[tuple[TensorProto, str]]:
     """Refuse a model that breaks a rule of ONNX which rewriting relies on.
 
     Args:
         model: it is not changed.
         name: what messages call it, usually the file's name.
+        reader: reads the graphs, and may go on being used for this model.
 
     Returns:
         The tensors whose data is external, each with what messages call it; nothing was checked of their data.
@@ -44,10 +46,12 @@ def check_model(model: ModelProto, name: str) -> list[tuple[TensorProto, str]]:
     _check_header(model, name)
     defined: dict[GraphPlace, set[str]] = {}
     external: list[tuple[TensorProto, str]] = []
+    reader = reader or GraphReader()
     for place in iterate_places(model):
-        _check_nodes(place, name)
-        defined[place] = _check_names(place, name)
-        _check_reads(place, defined, name)
+        nodes = reader.nodes(place.graph)
+        _check_nodes(place, nodes, name)
+        defined[place] = _check_names(place, nodes, name)
+        _check_reads(place, nodes, defined, name)
         for sparse, title in sparse_tensors_of(place):
             _check_sparse(sparse, title, name)
         for tensor, title in tensors_of(place):
@@ -116,15 +120,15 @@ def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str
     _check_text(values, title, name)
 
 
-def _check_nodes(place: GraphPlace, name: str) -> None:
+def _check_nodes(place: GraphPlace, nodes: Sequence[NodeReading], name: str) -> None:
     """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
     for field in ("op_type", "domain", "name", "doc_string"):
         _check_text(map(attrgetter(field), place.nodes), place.title, name)
     entries = [entry for node in place.nodes if node.metadata_props for entry in node.metadata_props]
     _check_text([text for entry in entries for text in (entry.key, entry.value)], place.title, name)
     attributes: dict[tuple[str, str, str, int], NodeProto] = {}
-    for node in _one_a_list(place):
-        found, domain, op_type = node.attribute, node.domain, node.op_type
+    for node, domain, op_type in _one_a_list(nodes):
+        found = node.attribute
         if len(found) > 1 and len({attribute.name for attribute in found}) < len(found):
             raise ModelError(f"{name}: {node_title(node)} has an attribute twice; which of the two counts is open.")
         for attribute in found:
@@ -143,19 +147,16 @@ def _check_nodes(place: GraphPlace, name: str) -> None:
             )
 
 
-def _one_a_list(place: GraphPlace) -> Iterator[NodeProto]:
-    """One node for each operator and list of attributes: a model has few, and their bytes are cheaper to compare than
-    their names and types. What may hold tensors and graphs is too large for that, so of these it is every node."""
-    holders = set(map(id, place.holders))
-    seen: set[tuple[str | bytes, ...]] = set()
-    for node in place.nodes:
-        if found := node.attribute:
-            if id(node) not in holders:
-                key = (node.domain, node.op_type, *map(AttributeProto.SerializePartialToString, found))
-                if key in seen:
-                    continue
-                seen.add(key)
-            yield node
+def _one_a_list(nodes: Iterable[NodeReading]) -> Iterator[tuple[NodeProto, str, str]]:
+    """One node, with its domain and operator, for each operator and list of attributes; every node whose attributes
+    may hold tensors or graphs."""
+    seen: set[tuple[str, str, int]] = set()
+    for proto, op_type, domain, _, _, attributes in nodes:
+        if attributes is None:
+            yield proto, domain, op_type
+        elif attributes and (domain, op_type, id(attributes)) not in seen:
+            seen.add((domain, op_type, id(attributes)))
+            yield proto, domain, op_type
 
 
 @lru_cache(maxsize=4096)
@@ -175,11 +176,11 @@ def _may_have_type(domain: str, op_type: str, attribute: str, kind: int) -> bool
     return not known
 
 
-def _check_names(place: GraphPlace, name: str) -> set[str]:
+def _check_names(place: GraphPlace, nodes: Sequence[NodeReading], name: str) -> set[str]:
     """Refuse names with two meanings; returns all names to which this graph gives one."""
     graph = place.graph
     _check_own_text(graph, place.title, name)
-    outputs = [value for node in place.nodes for value in node.output[:] if value]
+    outputs = [value for node in nodes for value in node.outputs if value]
     if isinstance(graph, GraphProto):
         inputs = [value.name for value in graph.input]
         constants = [tensor.name for tensor in graph.initializer]
@@ -223,10 +224,12 @@ def _two_producers(place: GraphPlace, given: set[str]) -> str:
     return "a value has two producers."
 
 
-def _check_reads(place: GraphPlace, defined: dict[GraphPlace, set[str]], name: str) -> None:
+def _check_reads(
+    place: GraphPlace, nodes: Sequence[NodeReading], defined: dict[GraphPlace, set[str]], name: str
+) -> None:
     """Refuse reading what no node, input or initializer makes, here or in a graph further out."""
     graph = place.graph
-    read = {*chain.from_iterable([node.input[:] for node in place.nodes])}
+    read = {*chain.from_iterable([node.inputs for node in nodes])}
     read.discard("")
     read.update([value.name for value in graph.output] if isinstance(graph, GraphProto) else graph.output)
     scope: GraphPlace | None = place

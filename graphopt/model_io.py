@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from google.protobuf.message import DecodeError, EncodeError
@@ -20,6 +20,7 @@ from graphopt.atomic_files import NewFiles, check_destination
 from graphopt.data_files import DataFile, Progress, bring, files_to_bring, pack
 from graphopt.errors import ModelError, SaveError
 from graphopt.external_data import DataFolder, check_external_data, read_place
+from graphopt.graph_reader import GraphReader
 from graphopt.model_checks import check_model
 from graphopt.model_walk import iterate_tensors
 from graphopt.tensor_size import tensor_size
@@ -44,6 +45,8 @@ class LoadedModel:
     """What messages call it."""
     data_files: tuple[str, ...] = ()
     """The files with external data, as the model names them: relative to its folder."""
+    reader: GraphReader = field(default_factory=GraphReader, repr=False, compare=False)
+    """What was read of the graphs already; see `GraphReader.forget`."""
 
 
 Model = str | os.PathLike[str] | ModelProto | LoadedModel
@@ -69,8 +72,9 @@ def load(source: str | os.PathLike[str] | ModelProto) -> LoadedModel:
 
 
 def _checked(model: ModelProto, path: Path | None, name: str) -> LoadedModel:
-    external = check_model(model, name)
-    return LoadedModel(model, path, name, tuple(check_external_data(external, path, name)))
+    reader = GraphReader()
+    external = check_model(model, name, reader)
+    return LoadedModel(model, path, name, tuple(check_external_data(external, path, name)), reader)
 
 
 def _read(name: str) -> bytes:

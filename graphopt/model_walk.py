@@ -57,7 +57,7 @@ def _word(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _may_hold(domain: str, op_type: str) -> bool:
+def may_hold(domain: str, op_type: str) -> bool:
     """Whether attributes of this operator may hold graphs or tensors; of an operator unknown to onnx, they may."""
     if not (isinstance(domain, str) and isinstance(op_type, str)):  # not UTF-8 in the file; the checks refuse it
         return True
@@ -69,7 +69,7 @@ def _may_hold(domain: str, op_type: str) -> bool:
 
 def _place(graph: GraphProto | FunctionProto, parent: GraphPlace | None, title: str) -> GraphPlace:
     nodes = tuple(graph.node)  # protobuf makes the objects once, and every later loop is faster for it
-    holders = tuple(node for node in nodes if _may_hold(node.domain, node.op_type))
+    holders = tuple(node for node in nodes if may_hold(node.domain, node.op_type))
     return GraphPlace(graph, parent, title, nodes, holders)
 
 

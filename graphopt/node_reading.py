@@ -13,6 +13,7 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto
 
 from graphopt.errors import UsageError
+from graphopt.graph_reader import GraphReader, NodeReading
 from graphopt.operation_identity import (
     Attributes,
     Operation,
@@ -23,7 +24,7 @@ from graphopt.operation_identity import (
 )
 
 Bodies = tuple[tuple[str, GraphProto], ...]
-Record = tuple[Operation, list[str], list[str], Bodies, "Function | None"]
+Record = tuple[Operation, tuple[str, ...], tuple[str, ...], Bodies, "Function | None"]
 """Operation, names read, names made, subgraphs by attribute name, the function it calls."""
 BodyOf = Callable[[NodeProto], FunctionProto | None]
 """Gives a call whose function the model does not carry its body, or None."""
@@ -63,7 +64,7 @@ class Function:
         known = self._specialised.get(call.number)
         if known is None:
             bindings = {**self.defaults, **call.attributes}
-            known = read_nodes(self.proto.node, self.dialect, bindings), bindings
+            known = read_nodes(self.proto, self.dialect, bindings), bindings
             self._specialised[call.number] = known
             self.is_flat = self.is_flat and not any(record[3] or record[4] for record in known[0])
         return known
@@ -78,8 +79,10 @@ class Library:
         body_of: BodyOf | None,
         operations: OperationTable,
         inlined: Container[FunctionName] = (),
+        reader: GraphReader | None = None,
     ) -> None:
         self.body_of = body_of
+        self.reader = reader or GraphReader()
         self._operations = operations
         self._own: dict[tuple[str, str], dict[str, Function]] = {}
         self._handed: dict[bytes, Function] = {}
@@ -133,7 +136,7 @@ class _Operator:
         self.may_be_bare = library.body_of is not None and not is_standard(domain, op_type, opset)
         self.may_hold_graphs = bool(self.overloads) or may_hold_graphs(domain, op_type, opset)
         self.known: dict[Any, Operation] = {}
-        """Operations by the bytes of their attributes: most nodes of a model repeat one of a few."""
+        """Operations by their attributes: most nodes of a model repeat one of a few."""
 
 
 class Dialect:
@@ -144,14 +147,14 @@ class Dialect:
         self.used: set[str] = set()
         """The domains met so far."""
         self.operations = operations
+        self.reader = library.reader
         self._library = library
         self._operators: dict[tuple[str, str], _Operator] = {}
 
-    def read(self, proto: NodeProto, bindings: Attributes | None) -> Record:
+    def read(self, node: NodeReading, bindings: Attributes | None) -> Record:
         """One node as a record; `bindings` as in `OperationTable.attributes`."""
-        op_type, domain = proto.op_type, proto.domain
+        proto, op_type, domain, inputs, outputs, shared = node
         operator = self._operators.get((domain, op_type)) or self._operator(domain, op_type)
-        inputs, outputs, attributes = proto.input[:], proto.output[:], proto.attribute
         function = operator.overloads.get(proto.overload) if operator.overloads else None
         if function is None and operator.may_be_bare:
             function = self._library.handed(proto)
@@ -161,12 +164,13 @@ class Dialect:
             if operator.overloads:
                 bodies = _bodies(proto)
             name = outputs[0] if outputs else ""
-            found = self.operations.attributes(attributes, bindings, name)
+            found = self.operations.attributes(proto.attribute, bindings, name)
             return (self._operation(operator, function, found, outputs), inputs, outputs, bodies, function)
-        key = (len(outputs), function is None, *map(_serialize, attributes))
+        attributes = map(_serialize, proto.attribute) if shared is None else (shared,)
+        key = (len(outputs), function is None, *attributes)
         operation = operator.known.get(key)
         if operation is None:
-            found = self.operations.attributes(attributes, None, "")
+            found = self.operations.attributes(proto.attribute, None, "")
             operation = self._operation(operator, function, found, outputs)
             bodies = _bodies(proto) if operator.overloads else ()
             if not bodies:
@@ -191,10 +195,10 @@ class Dialect:
         return operator
 
 
-def read_nodes(protos: Iterable[NodeProto], dialect: Dialect, bindings: Attributes | None) -> list[Record]:
+def read_nodes(graph: GraphProto | FunctionProto, dialect: Dialect, bindings: Attributes | None) -> list[Record]:
     """All nodes of a graph or function, in an order in which makers come before readers, if there is one."""
     read = dialect.read
-    return _in_order([read(proto, bindings) for proto in protos])
+    return _in_order([read(node, bindings) for node in dialect.reader.nodes(graph)])
 
 
 def _bodies(proto: NodeProto) -> Bodies:
@@ -245,7 +249,7 @@ def _sorted(records: Sequence[Record], maker: Mapping[str, int]) -> list[Record]
     return order
 
 
-def _reads(record: Record) -> list[str]:
+def _reads(record: Record) -> Sequence[str]:
     """The names a node reads, also from inside its bodies, at any depth."""
     names = list(record[1])
     waiting = [graph for _, graph in record[3]]

@@ -18,6 +18,7 @@ from onnx import GraphProto, ModelProto
 
 from graphopt.canonical_operations import CanonicalOperations
 from graphopt.errors import ModelError
+from graphopt.graph_reader import GraphReader
 from graphopt.no_operations import NoOperations
 from graphopt.node_reading import BodyOf, Dialect, Function, FunctionName, Library, Record, read_nodes
 from graphopt.operation_identity import Kind, Operation, OperationTable
@@ -74,7 +75,11 @@ class ValueNumbering:
         self._intern(("absent",))
 
     def number(
-        self, model: ModelProto, body_of: BodyOf | None = None, inlined: Container[FunctionName] = ()
+        self,
+        model: ModelProto,
+        body_of: BodyOf | None = None,
+        inlined: Container[FunctionName] = (),
+        reader: GraphReader | None = None,
     ) -> NumberedModel:
         """Number every value of the model's graph.
 
@@ -82,12 +87,13 @@ class ValueNumbering:
             model: the model; it is not changed.
             body_of: gives calls whose function the model does not carry their bodies.
             inlined: functions whose calls are numbered as their bodies, like those of the fused domain.
+            reader: reads the graphs, and may know them already.
 
         Raises:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
         """
         self._problems, self._inlined = {}, 0
-        library = Library(model.functions, body_of, self.table, inlined)
+        library = Library(model.functions, body_of, self.table, inlined, reader)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
         types = ValueTypes(model) if self._by_type else None
@@ -101,7 +107,7 @@ class ValueNumbering:
                 identity = ("input", info.name, info.type.SerializePartialToString(deterministic=True))
                 values[info.name] = self._intern((*identity, default), declared_rank(info))
                 inputs.append(identity)
-        self._run(self._number_nodes(scope, read_nodes(graph.node, dialect, None)))
+        self._run(self._number_nodes(scope, read_nodes(graph, dialect, None)))
         outputs = [(info.name, values[info.name]) for info in graph.output]
         imports = {domain: dialect.versions[domain] for domain in dialect.used if domain in dialect.versions}
         return NumberedModel(values, outputs, inputs, imports, list(self._problems))
@@ -273,7 +279,7 @@ class ValueNumbering:
         for position, info in enumerate(graph.input):
             defaults.append(values.get(info.name, ABSENT))
             values[info.name] = self._intern(("bound", level, position, owner), declared_rank(info))
-        yield self._number_nodes(scope, read_nodes(graph.node, scope.dialect, scope.bindings))
+        yield self._number_nodes(scope, read_nodes(graph, scope.dialect, scope.bindings))
         outputs = [values[info.name] for info in graph.output]
         return self._intern(("body", tuple(defaults), *outputs)), scope.impure
 
@@ -283,7 +289,7 @@ class ValueNumbering:
         scope = Scope(Values(self._unmade), function.dialect, function.proto)
         for position, name in enumerate(function.inputs):
             scope.values[name] = self._intern(("parameter", position))
-        yield self._number_nodes(scope, read_nodes(function.proto.node, function.dialect, None))
+        yield self._number_nodes(scope, read_nodes(function.proto, function.dialect, None))
         outputs = [scope.values[name] for name in function.outputs]
         defaults = tuple(sorted(function.defaults.items()))
         function.signature = self._intern(("signature", len(function.inputs), defaults, *outputs))
