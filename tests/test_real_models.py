@@ -95,6 +95,25 @@ def assert_same_bits(item: RealModel, original: ModelProto, fused: ModelProto) -
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("name", "counts", "after"),
+    [
+        (
+            "realesrgan-x4plus",
+            {"ConvLeakyRelu": 279, "ConvMulAdd": 69, "MulAdd": 23, "ConcatFusedTail": 276, "ConvAdd": 1},
+            376,
+        ),
+        ("span-x4", {"ConvSiLU": 12}, 50),
+        ("realesr-general-x4v3", {"ConvPRelu": 33}, 37),
+    ],
+)
+def test_figures_of_the_extended_set(name: str, counts: dict[str, int], after: int) -> None:
+    result = graphopt.fuse(f"demo:{name}", rules="extended")
+    assert applied(result) == counts
+    assert result.report.nodes_after == after
+    assert result.report.certificate.ok
+
+
 @pytest.mark.parametrize("name", [item.name for item in LIGHT])
 def test_topologies_of_the_onnx_package(name: str) -> None:
     result = graphopt.fuse(BY_NAME[name].path(), rules="extended")
