@@ -28,8 +28,12 @@ from ngine_ref.registry import NEWEST_OPSET, Array, Kernel, TensorSpec, Workspac
 
 LEAST_WORK = 32 * 32
 """Input times output channels from which Winograd gains on a direct convolution."""
-LEAST_TILES = 32
+LEAST_TILES = 48
 """Tiles below which the transformed weights cost more to read than they save."""
+LEAST_TILES_ALONE = 150
+"""The same for a convolution alone, which also pays for a layout of its own and for calling its helpers."""
+LEAST_WORK_ALONE = 800_000
+"""Input times output channels times tiles from which a convolution alone gains: 64 x 64 on 56x56 pixels."""
 
 
 def hand_over_regions(plan: Draft, keep_filters: bool | None = None) -> Draft:
@@ -49,6 +53,8 @@ def _pays(growth: Growth) -> bool:
     batch, height, width = growth.size
     tiles = batch * -(-height // TILE) * -(-width // TILE)
     work = max(step.channels * step.weight.shape[1] for step in growth.steps if not step.pointwise)
+    if len(growth.steps) == 1:
+        return tiles >= LEAST_TILES_ALONE and work >= LEAST_WORK and work * tiles >= LEAST_WORK_ALONE
     return tiles >= LEAST_TILES and work >= LEAST_WORK
 
 
