@@ -208,8 +208,12 @@ def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]
     del model.functions[:]
     model.functions.extend(kept)
     fused_domains = {domain for domain, _ in gone}
-    for owner in (model, *model.functions):
-        unused = fused_domains - _domains_in_use(model, owner)
+    functions = list(model.functions)
+    in_use = _domains_in_use([model.graph, *functions], model)
+    everywhere = set[str]().union(*in_use.values())
+    for owner in (model, *functions):
+        # A model imports for its functions as well.
+        unused = fused_domains - (in_use[id(owner)] if isinstance(owner, FunctionProto) else everywhere)
         for place in reversed(range(len(owner.opset_import))):
             if owner.opset_import[place].domain in unused:
                 del owner.opset_import[place]
@@ -228,12 +232,12 @@ def _copy_function(function: FunctionProto) -> FunctionProto:
     return copy
 
 
-def _domains_in_use(model: ModelProto, owner: ModelProto | FunctionProto) -> set[str]:
-    """The domains of the nodes that a model or a function imports for; a model imports for its functions as well."""
-    scopes = read_scopes(model)
-    if isinstance(owner, FunctionProto):
-        scopes = [scope for scope in scopes if _root(scope).proto is owner]
-    return {node.proto.domain for scope in scopes for node in scope.nodes}
+def _domains_in_use(roots: Sequence[GraphProto | FunctionProto], model: ModelProto) -> dict[int, set[str]]:
+    """The domains of the nodes in the main graph and in each function, bodies included, by the id of its message."""
+    domains: dict[int, set[str]] = {id(root): set() for root in roots}
+    for scope in read_scopes(model):
+        domains[id(_root(scope).proto)].update(node.proto.domain for node in scope.nodes)
+    return domains
 
 
 def _root(scope: Scope) -> Scope:
