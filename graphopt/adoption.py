@@ -16,7 +16,7 @@ from graphopt.fused_node import Body, FusedNode
 from graphopt.outlining import specialise
 from graphopt.record import Replaced, read_record
 from graphopt.rule import PatternNode, Rule
-from graphopt.scope import Node, Scope, opset_versions
+from graphopt.scope import STANDARD_DOMAINS, Node, Scope, opset_versions
 
 Key = tuple[str, str]
 """A function's domain, as spelled, and name."""
@@ -37,7 +37,11 @@ class Adopter:
 
     def adopt(self, scopes: Iterable[Scope]) -> None:
         """Replace every fused node of ours by a `FusedNode`, and give strangers their own domain back."""
+        redefined = {name for domain, name in self._functions if domain in STANDARD_DOMAINS}
         for scope in scopes:
+            for node in scope.nodes if redefined else ():
+                if node.domain == "" and node.op_type in redefined:  # the model's own function, not ONNX's operator
+                    node.domain = "ai.onnx (not ONNX's)"
             if any(node.domain in self._domains for node in scope.nodes):
                 scope.nodes = [self._adopted(node, scope.opset) for node in scope.nodes]
 

@@ -191,6 +191,12 @@ def test_a_function_without_the_import_of_its_operators_is_refused() -> None:
         graphopt.fuse(model)
 
 
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_a_function_in_place_of_a_standard_operator_is_another_operator(domain: str) -> None:
+    own = f'<domain: "{domain}", opset_import: ["": 17]> LeakyRelu(x) => (y) {{ y = Neg(x) }}'
+    assert counts(graphopt.fuse(image(FUSED, functions=own))) == {}
+
+
 @pytest.mark.parametrize("domain", ["ai.ngine", "ai.ngine.ConvLeakyRelu", "ai.ngine.opset17"])
 @pytest.mark.parametrize("name", ["ConvLeakyRelu", "Other"])
 def test_a_domain_that_somebody_uses_already(domain: str, name: str) -> None:
