@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, ModelProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, numpy_helper
 
 from graphopt.assembly import assemble
 from graphopt.batchnorm_candidates import CONDITIONS, FINITE, Candidate
@@ -25,7 +25,7 @@ from graphopt.folded_weights import (
 from graphopt.ledger import Fusion, Refusal
 from graphopt.model_io import LoadedModel
 from graphopt.rule_set import RuleSet
-from graphopt.scope import DEFAULTS_SINCE_IR, Node, Scope, read_scopes
+from graphopt.scope import Node, Scope, read_scopes
 from graphopt.tensor_reading import TensorReader
 
 RULE = "FoldBatchNormalization"
@@ -63,9 +63,6 @@ def fold_batchnorms(loaded: LoadedModel, rules: RuleSet) -> Folding:
         return Folding(loaded.model, (), tuple(refusals))
     work.drop_unread()
     model = assemble(loaded.model, scopes, digest=rules.digest)
-    if model.ir_version < DEFAULTS_SINCE_IR:  # there, initializers must be among the inputs, and are constants still
-        for name, tensor in scopes[0].added.items():
-            model.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
     return Folding(model, tuple(work.fusions), tuple(refusals))
 
 

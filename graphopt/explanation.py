@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from graphopt import model_io
+from graphopt.batchnorm_candidates import CONDITIONS, FINITE
+from graphopt.batchnorm_folding import RULE as FOLDING
+from graphopt.batchnorm_folding import Folding, fold_batchnorms
 from graphopt.cleanups.names import CLEANUPS
 from graphopt.dataflow import DataflowGraph
 from graphopt.eligibility import REQUIREMENTS, Candidate, Order
@@ -12,9 +16,9 @@ from graphopt.errors import UsageError
 from graphopt.fusion import FusionResult, Rules, fuse
 from graphopt.ledger import Refusal
 from graphopt.matcher import Match, Mismatch, match
-from graphopt.model_io import Model
+from graphopt.model_io import LoadedModel, Model
 from graphopt.rule import PatternNode, Rule
-from graphopt.rule_set import DEFAULT_SET
+from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +95,25 @@ def explain(
     share_prefix: bool = True,
     order: Order = "sink",
     cleanups: Iterable[str] | None = None,
+    fold_batchnorm: bool = False,
 ) -> tuple[list[Explanation], FusionResult]:
     """Every decision of a fusion, or those about one node, with each condition's verdict.
 
     Args:
         model, rules, skip_rules, share_prefix, order, cleanups: as of `fuse`.
         node: a node's name, or the name of a value it makes; None for every candidate.
+        fold_batchnorm: as of `fuse`, but nothing is run and compared: nothing is kept.
 
     Raises:
         UsageError: the model has no such node.
         As `fuse`.
     """
     watcher = _Watcher(node)
+    if fold_batchnorm:
+        loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
+        folding = fold_batchnorms(loaded, rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules))
+        watcher.explanations += _foldings(folding, node)
+        model = replace(loaded, model=folding.model)
     result = fuse(
         model,
         rules=rules,
@@ -115,6 +126,29 @@ def explain(
     if node is not None and not watcher.explanations:
         watcher.explanations += _as_part(node, result)
     return watcher.explanations, result
+
+
+def _foldings(folding: Folding, node: str | None) -> Iterator[Explanation]:
+    """What became of each BatchNormalization, or of the one that is asked for."""
+    names = [*(name for name, _ in CONDITIONS), FINITE[1]]
+    for fusion in folding.fusions:
+        if node is None or node in (*fusion.replaces, *fusion.outputs):
+            verdicts = tuple(Verdict(number, name, True) for number, name in enumerate(names, start=1))
+            sentence = f"it is folded into {fusion.node!r}"
+            yield Explanation(FOLDING, fusion.replaces[-1], "fused", verdicts, sentence, fusion.scope)
+    for refusal in folding.refusals:
+        if node in (None, refusal.anchor):
+            yield Explanation(FOLDING, refusal.anchor, "refused", _up_to(refusal, names), refusal.reason, refusal.scope)
+
+
+def _up_to(refusal: Refusal, names: Sequence[str]) -> tuple[Verdict, ...]:
+    """The verdicts of conditions that were asked one after the other, until one did not hold."""
+    return tuple(
+        Verdict(number, name, True if number < refusal.condition else None)
+        if number != refusal.condition
+        else Verdict(number, name, False, refusal.reason, refusal.at)
+        for number, name in enumerate(names, start=1)
+    )
 
 
 def _as_part(node: str, result: FusionResult) -> list[Explanation]:

@@ -148,6 +148,7 @@ def explain(
     order: OrderArgument = OrderOption.sink,
     cleanup: CleanupOption = None,
     no_cleanup: NoCleanupOption = False,
+    fold_batchnorm: FoldOption = False,
 ) -> None:
     """Say of each candidate, or of one node, why it was or was not fused."""
     from graphopt.cli.option_values import parse_cleanups
@@ -162,6 +163,7 @@ def explain(
         share_prefix=not no_share_prefix,
         order=order.value,
         cleanups=parse_cleanups(cleanup, none=no_cleanup),
+        fold_batchnorm=fold_batchnorm,
     )
     out = console()
     if explanations:
