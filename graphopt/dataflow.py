@@ -72,10 +72,6 @@ class DataflowGraph:
                 producer[name] = index
         producer.pop("", None)
         readers.pop("", None)
-        self.is_sorted = not any(
-            read[0] <= producer.get(name, -1) for reads in (readers, captured) for name, read in reads.items()
-        )
-        """Whether every node stands after the nodes it reads from."""
         self._producer = producer
         self._readers = readers
         self._captured = captured
@@ -85,6 +81,14 @@ class DataflowGraph:
         """The Identity nodes to look through; None where there are none."""
         self._sources: dict[str, str] = {}
         self._ranks: dict[str, int | None] = {}
+
+    @cached_property
+    def is_sorted(self) -> bool:
+        """Whether every node stands after the nodes it reads from."""
+        made = self._producer.get
+        return not any(
+            read[0] <= made(name, -1) for reads in (self._readers, self._captured) for name, read in reads.items()
+        )
 
     def with_operator(self, domain: str, op_type: str) -> list[int]:
         """The nodes of one operator, in the order of the scope."""

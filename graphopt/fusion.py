@@ -215,7 +215,7 @@ def sweep(
         if target is not None and isinstance(decision, Match):
             decision = _judged_by(target, decision, view)
         taken = (anchor,) if not isinstance(decision, Match) else decision.nodes
-        owner = next((owners[index] for index in taken if index in owners), None)
+        owner = next(filter(None, map(owners.get, taken)), None)
         if observer is not None:
             observer(rules, view, anchor, decision if owner is None else owner.label, order)
         if owner is not None:
@@ -227,7 +227,7 @@ def sweep(
             calls[anchor] = call
             replaced = (*decision.nodes, *decision.identities)
             owners.update(dict.fromkeys(replaced, call))
-            replaces = tuple(view.nodes[index].label for index in replaced)
+            replaces = tuple([view.nodes[index].label for index in replaced])
             ledger.fusions.append(Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title))
     if calls:
         ledger.counts[rules[0].op_type] += len(calls)

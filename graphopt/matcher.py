@@ -36,10 +36,15 @@ class Match(NamedTuple):
     """The graph's value for each value of the body."""
     variadic: tuple[str, ...]
     """The graph's values for the rule's variadic input."""
-    attributes: Mapping[str, AttributeProto]
-    """The rule's attributes, as the matched nodes have them; those that they lack are not here."""
+    bound: Mapping[str, AttributeProto | None]
+    """The rule's attributes, as the matched nodes have them; None for those that they lack."""
     identities: tuple[int, ...] = ()
     """The Identity nodes between the matched ones."""
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeProto]:
+        """The rule's attributes that the matched nodes have. Made when asked for: equal matches are asked once."""
+        return {name: attribute for name, attribute in self.bound.items() if attribute is not None}
 
 
 class Fault(NamedTuple):
@@ -150,9 +155,8 @@ def _attempt(
         if fault is not None:
             return Mismatch(rule, anchor, pattern, values, variadic, fault), made
     nodes.reverse()
-    present = {name: attribute for name, attribute in attributes.items() if attribute is not None}
     passed = () if view.paths is None else _passed(rule, view.paths, values)
-    return Match(rule, anchor, tuple(nodes), values, variadic, present, passed), made
+    return Match(rule, anchor, tuple(nodes), values, variadic, attributes, passed), made
 
 
 def _passed(rule: Rule, paths: IdentityPaths, values: Bindings) -> tuple[int, ...]:

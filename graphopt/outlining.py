@@ -7,7 +7,7 @@ replaced by their own bodies, the model's own constants in place of the rule's, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
@@ -44,49 +44,42 @@ class Outliner:
         """The fused node for a match. It stands at the anchor's place and makes the anchor's output."""
         anchor = view.nodes[match.anchor]
         shape = self._shape(match, view)
-        return FusedNode(
-            match.rule.key,
-            anchor.name,
-            _call_inputs(match),
-            anchor.outputs,
-            shape.attributes,
-            shape.body,
-            replaced_nodes(match, view, shape.notes),
-        )
+        inputs, replaced = _call_inputs(match), replaced_nodes(match, view, shape.notes)
+        return FusedNode(match.rule.key, anchor.name, inputs, anchor.outputs, shape.attributes, shape.body, replaced)
 
     def _shape(self, match: Match, view: DataflowGraph) -> _Shape:
-        rule = match.rule
+        rule, values = match.rule, match.values
         nodes = [view.nodes[index] for index in match.nodes]
-        body = self._body(match, view)
-        key = (rule, body, *[node.attributes for node in nodes])
+        # What a body depends on: the first five, and the bodies of fused nodes. The attributes are the call's affair.
+        absent = tuple([name for name in rule.single_inputs if values[name] is ABSENT])
+        constants = tuple([_digest(_constant_tensor(match, view, name)) for name in rule.constants])
+        nested = tuple([node.body for node in nodes if isinstance(node, FusedNode)])
+        body_key = rule, len(match.variadic), view.scope.opset, absent, constants, nested
+        key = (*body_key, *[node.attributes for node in nodes])
         shape = self._shapes.get(key)
         if shape is None:
+            body = self._bodies.get(body_key)
+            if body is None:
+                body = self._bodies[body_key] = self._body(match, view, absent, nested)
             notes = tuple(note(rule, pattern, node) for pattern, node in zip(rule.body, nodes, strict=True))
             shape = self._shapes[key] = _Shape(AttributeSet(_call_attributes(match).values()), body, notes)
         return shape
 
-    def _body(self, match: Match, view: DataflowGraph) -> Body:
+    def _body(self, match: Match, view: DataflowGraph, absent: Iterable[str], nested: Sequence[Body]) -> Body:
         rule = match.rule
-        nested = tuple([node.body for index in match.nodes if isinstance(node := view.nodes[index], FusedNode)])
         constants = {name: _constant_tensor(match, view, name) for name in rule.constants}
-        digests = tuple([_digest(tensor) for tensor in constants.values()])
         count = len(match.variadic) if rule.variadic else None
-        absent = frozenset([name for name in rule.inputs if name != rule.variadic and match.values[name] is ABSENT])
-        key = (rule, nested, digests, count, view.scope.opset, absent)
-        body = self._bodies.get(key)
-        if body is None:
-            functions = {
-                pattern.outputs: node.body.function
-                for pattern, index in zip(rule.body, match.nodes, strict=True)
-                if isinstance(node := view.nodes[index], FusedNode)
-            }
-            function = specialise(rule, constants, functions, count, view.scope.opset, absent)
-            dtypes = tuple(dict.fromkeys(_dtype_name(tensor) for tensor in constants.values()))
-            absent = absent.union(*(inner.absent for inner in nested))
-            label = ".".join(filter(None, [rule.label, *(inner.rule_label for inner in nested)]))
-            body = Body(rule.key, function, label, count, dtypes, view.scope.opset, absent)
-            self._bodies[key] = body
-        return body
+        functions = {
+            pattern.outputs: node.body.function
+            for pattern, index in zip(rule.body, match.nodes, strict=True)
+            if isinstance(node := view.nodes[index], FusedNode)
+        }
+        without = frozenset(absent)
+        function = specialise(rule, constants, functions, count, view.scope.opset, without)
+        dtypes = tuple(dict.fromkeys(_dtype_name(tensor) for tensor in constants.values()))
+        without = without.union(*(inner.absent for inner in nested))
+        label = ".".join(filter(None, [rule.label, *(inner.rule_label for inner in nested)]))
+        return Body(rule.key, function, label, count, dtypes, view.scope.opset, without)
 
 
 def specialise(

@@ -44,8 +44,8 @@ def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> 
         if isinstance(node, FusedNode):
             replaced += _without_written(node, about.written)
             continue
-        proto = node.proto
-        inputs = node.inputs
+        proto, inputs = node.proto, node.inputs
+        texts = {"name": node.name, "domain": proto.domain, "doc_string": proto.doc_string}
         replaced.append(
             Replaced(
                 node.op_type,
@@ -55,10 +55,10 @@ def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> 
                 len(inputs) if inputs and not inputs[-1] else None,
                 _remembered_inputs(match, view, pattern, node),
                 about.axis,
-                proto.domain,
-                proto.doc_string,
+                texts["domain"],
+                texts["doc_string"],
                 _metadata(proto),
-                _empty_fields(proto),
+                _empty_fields(proto, texts),
                 about.attributes,
             )
         )
@@ -67,14 +67,16 @@ def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> 
 
 
 def _passed_on(identity: Node) -> Replaced:
+    proto = identity.proto
+    texts = {"name": identity.name, "domain": proto.domain, "doc_string": proto.doc_string}
     return Replaced(
         identity.op_type,
         identity.name,
         identity.outputs,
-        domain=identity.proto.domain,
-        doc_string=identity.proto.doc_string,
-        metadata=_metadata(identity.proto),
-        empty=_empty_fields(identity.proto),
+        domain=texts["domain"],
+        doc_string=texts["doc_string"],
+        metadata=_metadata(proto),
+        empty=_empty_fields(proto, texts),
         passed_on=identity.inputs[0],
     )
 
@@ -116,10 +118,9 @@ def _metadata(proto: NodeProto) -> Mapping[str, str]:
     return {entry.key: entry.value for entry in entries} if entries else NO_METADATA
 
 
-def _empty_fields(proto: NodeProto) -> tuple[str, ...]:
+def _empty_fields(proto: NodeProto, texts: Mapping[str, str]) -> tuple[str, ...]:
     """The fields of text that are written and empty, as some exporters do: a node is given back byte by byte."""
-    fields = ("name", "domain", "doc_string")
-    return tuple([field for field in fields if proto.HasField(field) and not getattr(proto, field)])
+    return tuple([field for field, text in texts.items() if not text and proto.HasField(field)])
 
 
 def _attribute_order(pattern: PatternNode, node: Node) -> tuple[str, ...] | None:

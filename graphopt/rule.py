@@ -126,6 +126,11 @@ class Rule:
         return tuple(name for node in self.body for name in node.outputs if name != self.output)
 
     @cached_property
+    def single_inputs(self) -> tuple[str, ...]:
+        """The inputs without the variadic one."""
+        return tuple(name for name in self.inputs if name != self.variadic)
+
+    @cached_property
     def seen_through(self) -> tuple[str, ...]:
         """The values that may reach their readers through Identity nodes: the interior ones, unless the rule itself
         has an Identity."""
