@@ -12,6 +12,7 @@ V does not depend on the filter: convolutions that read the same        . o o o 
 channels share it. A bias is added to M at BIAS_PLANE alone, which A'   . . . . . .
 and A spread over the whole tile.
 
+A NaN or an infinity spreads over the tiles whose windows it is in, because a window is added up before it is weighted.
 The points 0, 1, -1, 1/2, -2 give about half the rounding error of the usual 0, 1, -1, 2, -2 and cost the same.
 Sources: Winograd 1980; Lavin and Gray, arXiv:1509.09308; Barabasz et al., arXiv:1803.10986 (choice of points).
 """
