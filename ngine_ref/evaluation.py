@@ -4,7 +4,6 @@ while running."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from ngine_ref.graph import Node, Value
 from ngine_ref.optionals import OPTIONALS
 from ngine_ref.registry import Array, Call, Kernel, Operator, TensorSpec, Workspace, aligned_bytes
 from ngine_ref.worker_pool import WorkerPool
-
-_MOST_BYTES = 1 << 46
-"""More than any machine has for one tensor; offsets beyond it would not be exact everywhere."""
 
 
 def kernel_operator(node: Node) -> Operator | None:
@@ -45,9 +41,6 @@ def bind(node: Node, operator: Operator, specs: Sequence[TensorSpec | None]) -> 
         raise type(error)(f"{node}: {error}") from error
     except MemoryError as error:
         raise OperatorError(f"{node} needs more memory than there is: {error}") from error
-    size = max((prod(spec.shape) * spec.dtype.itemsize for spec in kernel.outputs), default=0)
-    if size > _MOST_BYTES:
-        raise OperatorError(f"{node} would make a tensor of {size} bytes.")
     if len(kernel.outputs) < output_count(node):
         raise OperatorError(f"{node} names {output_count(node)} outputs, but there are {len(kernel.outputs)}.")
     return kernel

@@ -36,7 +36,7 @@ _SUCCESSORS = {"Scatter": ("ScatterElements", 11)}
 """Operators that only live on under another name, with the opset it has there."""
 
 
-_FLATTENING = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
+_FLATTENING = frozenset({"Hardmax", "LogSoftmax"})
 """Up to opset 12 these took all axes from `axis` (1 by default) on as one; onnx only implements what came after."""
 
 

@@ -75,7 +75,8 @@ class Node:
     def __str__(self) -> str:
         domain = f"{self.domain}::" if self.domain else ""
         label = self.name or next(filter(None, self.outputs), "")
-        return f"{domain}{self.op_type} node {label!r}"
+        kind = f"{domain}{self.op_type}"
+        return f"{kind if kind.isprintable() else ascii(kind)} node {label!r}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

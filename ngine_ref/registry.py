@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngine_ref.errors import UnknownOperatorError
+from ngine_ref.limits import check_size
 
 if TYPE_CHECKING:
     from ngine_ref.worker_pool import WorkerPool
@@ -115,13 +116,17 @@ class Operator:
         """The kernel for these shapes.
 
         Raises:
-            ShapeError: the inputs' shapes do not fit each other or the attributes.
+            ShapeError: the inputs' shapes do not fit each other or the attributes, or an output would be too large.
             OperatorError: any other input, element type or attribute that ONNX forbids here.
         """
         fitting = [since for since in self.versions if since <= call.opset]
         if not fitting:
             raise UnknownOperatorError(f"{self.op_type} is not known in opset {call.opset}.")
-        return self.versions[max(fitting)](call)
+        kernel = self.versions[max(fitting)](call)
+        for output in kernel.outputs:
+            check_size(self.op_type, output.shape, output.dtype.itemsize)
+        check_size(self.op_type, (kernel.scratch_bytes,))
+        return kernel
 
     def __call__(
         self,

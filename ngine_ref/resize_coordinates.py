@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ngine_ref.errors import OperatorError
+from ngine_ref.limits import check_size
 from ngine_ref.registry import Array
 
 F32 = np.float32
@@ -127,11 +128,15 @@ def weighted_taps(
         radius: the distance from which on weights are zero.
         antialias: stretch the kernel where the axis shrinks, so that it covers all cells.
         exclude_outside: cells outside the input weigh nothing; else the cell at the border stands for them.
+
+    Raises:
+        ShapeError: a stretched kernel covers more cells than there can be.
     """
-    stretch = max(1.0, 1.0 / float(at.scale)) if antialias else 1.0
+    stretch = max(1.0, 1.0 / float(at.scale)) if antialias and at.resized else 1.0
     reach = radius * stretch
     first = np.floor(x.astype(np.float64) - reach).astype(np.int64) + 1
     count = 2 * radius if stretch == 1.0 else int(np.ceil(2 * reach)) + 1
+    check_size("Resize", (at.resized, count), 8)
     indices = first[:, None] + np.arange(count)
     weights = kernel(np.abs(indices - x[:, None].astype(np.float64)) / stretch)
     if exclude_outside:

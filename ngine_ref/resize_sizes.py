@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.limits import check_size
 from ngine_ref.registry import Array, Call
 from ngine_ref.resize_coordinates import F32, HALF, ResizedAxis
 from ngine_ref.signature import operand
@@ -52,22 +53,28 @@ def scaled_lengths(lengths: Sequence[int], scales: Array) -> list[int]:
     """`floor(length * scale)` for each axis, in float32.
 
     Raises:
+        ShapeError: a length overflows.
         OperatorError: a scale is not positive.
     """
     if not (scales > 0).all() or not np.isfinite(scales).all():
         raise OperatorError(f"Resize: scales is {scales.tolist()}, every number must be positive.")
-    return [int(np.floor(F32(length) * scale)) for length, scale in zip(lengths, scales, strict=True)]
+    with np.errstate(over="ignore"):
+        resized = np.floor(np.asarray(lengths, F32) * scales)
+    if not np.isfinite(resized).all():
+        raise ShapeError(f"Resize: scales is {scales.tolist()}, which is too much for lengths {list(lengths)}.")
+    return [int(length) for length in resized]
 
 
 def check_lengths(axes: list[ResizedAxis]) -> list[ResizedAxis]:
     """Make sure that nothing is to be made of no cells.
 
     Raises:
-        ShapeError: an axis of length 0 is to become longer, or an axis shorter than 0.
+        ShapeError: an axis of length 0 is to become longer, or an axis shorter than 0, or all too large.
     """
     for at in axes:
         if at.resized < 0 or (at.length == 0 and at.resized > 0):
             raise ShapeError(f"Resize cannot make {at.resized} cells of the {at.length} cells along axis {at.axis}.")
+    check_size("Resize", [at.resized for at in axes])
     return axes
 
 

@@ -7,7 +7,7 @@ binding thousands of nodes asks the schemas only a few times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import onnx
@@ -34,6 +34,10 @@ def check_signature(call: Call) -> None:
     complaint = _complaint(call.op_type, call.opset, dtypes, frozenset(call.attributes))
     if complaint:
         raise OperatorError(complaint)
+    for name, kind in _listed_attributes(call.op_type, call.opset).items():
+        value = call.attributes.get(name, ())
+        if not isinstance(value, Sequence | np.ndarray) or not all(isinstance(item, kind) for item in value):
+            raise OperatorError(f"{call.op_type}: {name} is {value!r}, it must be a list of numbers.")
 
 
 def operand(call: Call, slot: int) -> TensorSpec:
@@ -53,13 +57,36 @@ def present(inputs: Inputs, slot: int) -> Array:
 
 
 def int_attribute(call: Call, name: str, default: int) -> int:
-    """An attribute of type INT."""
-    return int(call.attributes.get(name, default))
+    """An attribute of type INT.
+
+    Raises:
+        OperatorError: it is something else.
+    """
+    value = call.attributes.get(name, default)
+    if not isinstance(value, int | np.integer):
+        raise OperatorError(f"{call.op_type}: {name} is {value!r}, it must be an integer.")
+    return int(value)
 
 
 def float_attribute(call: Call, name: str, default: float) -> float:
-    """An attribute of type FLOAT, rounded to float32 as a model stores it, also when it was given directly."""
-    return float(np.float32(call.attributes.get(name, default)))
+    """An attribute of type FLOAT, rounded to float32 as a model stores it, also when it was given directly.
+
+    Raises:
+        OperatorError: it is something else.
+    """
+    value = call.attributes.get(name, default)
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise OperatorError(f"{call.op_type}: {name} is {value!r}, it must be a number.")
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+@cache
+def _listed_attributes(op_type: str, opset: int) -> dict[str, tuple[type, ...]]:
+    """The attributes that hold a list of numbers, with the types these may have."""
+    schema = onnx.defs.get_schema(op_type, min(opset, onnx.defs.onnx_opset_version()))
+    kinds = {OpSchema.AttrType.INTS: (int, np.integer), OpSchema.AttrType.FLOATS: (int, float, np.number)}
+    return {name: kinds[each.type] for name, each in schema.attributes.items() if each.type in kinds}
 
 
 @lru_cache(maxsize=4096)

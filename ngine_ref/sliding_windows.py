@@ -5,10 +5,11 @@ Everything here is per spatial axis and holds for any number of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.limits import MOST_BYTES, check_size
 from ngine_ref.registry import Array, Call
 
 
@@ -29,6 +30,18 @@ class Windows:
         """Whether window i is exactly cell i of the input."""
         ones = (1,) * len(self.kernel)
         return self.kernel == ones and self.strides == ones and not any(self.pads_begin) and not any(self.pads_end)
+
+    def taps(self, axis: int, size: int) -> Iterator[tuple[slice, slice]]:
+        """For each tap along an axis that meets some of its `size` cells: in which windows, and which cells."""
+        count, stride, dilation = self.output[axis], self.strides[axis], self.dilations[axis]
+        reach = (count - 1) * stride
+        # A tap counts if it meets a cell in some window; there may be far more taps than cells.
+        some, none = places_inside(self.kernel[axis], size + reach, reach - self.pads_begin[axis], dilation)
+        for tap in range(some, none):
+            start = tap * dilation - self.pads_begin[axis]
+            first, last = places_inside(count, size, start, stride)
+            if first < last:
+                yield slice(first, last), slice(start + first * stride, start + last * stride, stride)
 
 
 def place_windows(
@@ -57,6 +70,10 @@ def place_windows(
     strides = _per_axis(call, "strides", rank, least=1, default=1)
     dilations = _per_axis(call, "dilations", rank, least=1, default=1)
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if max(extents, default=0) > MOST_BYTES:
+        raise ShapeError(
+            f"{call.op_type}: a kernel of {list(kernel)} with dilations {list(dilations)} is larger than any input."
+        )
     auto_pad = call.attributes.get("auto_pad", "NOTSET") or "NOTSET"
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         output = [-(-size // stride) for size, stride in zip(spatial, strides, strict=True)]
@@ -90,6 +107,7 @@ def place_windows(
                 f"input of {list(spatial)} with pads {list(pads)}."
             )
         counts.append(count)
+    check_size(call.op_type, counts)
     return Windows(tuple(kernel), strides, dilations, pads[:rank], pads[rank:], tuple(counts))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from ngine_ref.errors import ModelError
+from ngine_ref.limits import MOST_AXES, MOST_BYTES
 from ngine_ref.registry import Array
 
 _BITS = {
@@ -56,6 +57,8 @@ def to_array(tensor: TensorProto, folder: Path | None) -> Array:
     dims = tuple(tensor.dims)
     if any(size < 0 for size in dims):
         raise ModelError(f"Tensor {tensor.name!r} declares the negative shape {list(dims)}.")
+    if len(dims) > MOST_AXES or math.prod(size for size in dims if size) > MOST_BYTES:
+        raise ModelError(f"Tensor {tensor.name!r} declares the shape {list(dims)}, which no machine has memory for.")
     dtype = element_dtype(tensor.data_type)
     if tensor.HasField("segment"):
         raise ModelError(f"Tensor {tensor.name!r} is stored in segments, which ONNX never defined further.")

@@ -6,8 +6,8 @@ import onnx
 import pytest
 
 from ngine_ref.dtypes import dtype_of, element_type_of, is_floating, is_narrow_float, largest, type_name, wide
-from ngine_ref.errors import OperatorError
-from ngine_ref.registry import Call, TensorSpec
+from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.registry import Array, Call, TensorSpec, get
 from ngine_ref.signature import check_signature, float_attribute, operand, present
 
 FLOAT = TensorSpec((2,), np.dtype(np.float32))
@@ -91,3 +91,39 @@ def test_kinds_of_floats():
     assert wide(np.dtype(np.int8)) == np.int8
     assert largest(np.dtype(ml_dtypes.float8_e4m3fn)) == 448
     assert largest(np.dtype(np.float32)) == np.finfo(np.float32).max
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "sentence"),
+    [
+        ("Flatten", {"axis": "1"}, "Flatten: axis is '1', it must be an integer."),
+        ("Flatten", {"axis": None}, "Flatten: axis is None, it must be an integer."),
+        ("LeakyRelu", {"alpha": "0.1"}, "LeakyRelu: alpha is '0.1', it must be a number."),
+        ("Transpose", {"perm": "10"}, "Transpose: perm is '10', it must be a list of numbers."),
+        ("Transpose", {"perm": [0.0, 1.0]}, "Transpose: perm is [0.0, 1.0], it must be a list of numbers."),
+        ("Transpose", {"perm": 1}, "Transpose: perm is 1, it must be a list of numbers."),
+    ],
+)
+def test_an_attribute_of_another_kind_is_refused(op_type: str, attributes: dict[str, object], sentence: str):
+    with pytest.raises(OperatorError) as caught:
+        get(op_type)([np.ones((2, 3), np.float32)], attributes)
+    assert str(caught.value) == sentence
+
+
+def test_cast_1_names_its_element_type():
+    x = np.array([1.5], np.float32)
+    assert get("Cast")([x], {"to": "INT64"}, opset=5)[0].dtype == np.int64
+    with pytest.raises(OperatorError, match="'LONG'"):
+        get("Cast")([x], {"to": "LONG"}, opset=5)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "x", "extra"),
+    [
+        ("Reshape", np.zeros((0, 3), np.float32), np.array([0, 1 << 61])),
+        ("Unsqueeze", np.zeros(1, np.float32), np.arange(80)),
+    ],
+)
+def test_shapes_beyond_numpy_are_refused(op_type: str, x: Array, extra: Array):
+    with pytest.raises(ShapeError, match="would make a tensor"):
+        get(op_type)([x, extra], {"allowzero": 1} if op_type == "Reshape" else {})

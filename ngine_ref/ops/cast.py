@@ -45,8 +45,7 @@ def bind_cast(call: Call) -> Kernel:
     """
     check_signature(call)
     x = operand(call, 0)
-    to = call.attributes["to"]
-    dtype = dtype_of(onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else int(to))
+    dtype = _target(call)
     if dtype == x.dtype and dtype != _E8M0:
         return view_kernel(x, x.shape)
     convert = _conversion(x.dtype, dtype, bool(int_attribute(call, "saturate", 1)), _round_mode(call))
@@ -56,6 +55,17 @@ def bind_cast(call: Call) -> Kernel:
         convert(present(inputs, 0), outputs[0])
 
     return Kernel((TensorSpec(x.shape, dtype),), compute, strided=True)
+
+
+def _target(call: Call) -> DType:
+    """The attribute `to`, which was the element type's name in Cast-1."""
+    to = call.attributes["to"]
+    if isinstance(to, str):
+        names = dict(onnx.TensorProto.DataType.items())
+        if to not in names:
+            raise OperatorError(f"Cast cannot make {to!r}, which is no element type of ONNX.")
+        to = names[to]
+    return dtype_of(int(to))
 
 
 def _round_mode(call: Call) -> str:

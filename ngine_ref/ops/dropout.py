@@ -7,7 +7,7 @@ import numpy as np
 from ngine_ref.dtypes import wide
 from ngine_ref.errors import OperatorError
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, operand, present
+from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
 from ngine_ref.views import view_kernel
 
 _BOOL = np.dtype(np.bool_)
@@ -29,7 +29,8 @@ def bind_dropout(call: Call) -> Kernel:
     x, training = operand(call, 0), call.spec(2)
     if training is None or (training.value is not None and not training.value.any()):
         return _inference_kernel(call, _BOOL)
-    seed = call.attributes.get("seed")
+    # NumPy takes seeds of 32 bits.
+    seed = int_attribute(call, "seed", -1) % 2**32 if "seed" in call.attributes else None
 
     @np.errstate(all="ignore")
     def compute(inputs: Inputs, outputs: Outputs, workspace: Workspace) -> None:

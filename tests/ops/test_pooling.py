@@ -1,4 +1,4 @@
-"""AveragePool against ONNX's own cases, onnxruntime, and the specification."""
+"""AveragePool and MaxPool against ONNX's own cases, onnxruntime, and the specification."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.node_cases import NodeCase, assert_same, check_node_case, node_cases
 from support.one_node import check_every_use, onnxruntime_outputs
+from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
@@ -21,6 +22,16 @@ from ngine_ref.registry import Array, get
 def test_onnx_case(case: NodeCase):
     check_node_case(case)
     check_every_use("AveragePool", case.inputs, case.attributes, opset=case.opset)
+
+
+@pytest.mark.parametrize("case", node_cases("MaxPool"), ids=lambda case: case.name)
+def test_onnx_case_of_max_pool(case: NodeCase):
+    check_node_case(case)
+    check_every_use("MaxPool", case.inputs, case.attributes, opset=case.opset, output_count=len(case.outputs))
+
+
+def row(*numbers: float) -> Array:
+    return np.array([[numbers]], np.float32)
 
 
 @st.composite
@@ -72,8 +83,60 @@ def test_many_random_poolings(drawn: tuple[Array, dict[str, Any]]):
     check_against_onnxruntime(*drawn)
 
 
-def row(*numbers: float) -> Array:
-    return np.array([[numbers]], np.float32)
+@sweep(poolings(), st.sampled_from([np.float32, np.float32, np.float64, np.int8, np.uint8]), examples=100)
+def test_random_max_pooling(drawn: tuple[Array, dict[str, Any]], dtype: Any):
+    x, attributes = drawn
+    x = (100 * np.abs(x)).clip(0, 120).astype(dtype) if np.dtype(dtype).kind in "iu" else x.astype(dtype)
+    attributes = _for_max_pool(attributes)
+    (expected,) = onnxruntime_outputs("MaxPool", [x], attributes, 19)
+    assert_same(_seen(get("MaxPool")([x], attributes)[0]), _seen(expected))
+    check_every_use("MaxPool", [x], attributes)
+
+
+@sweep(poolings(), st.integers(0, 1), examples=40)
+def test_random_places_of_maxima(drawn: tuple[Array, dict[str, Any]], storage_order: int):
+    x, attributes = drawn
+    x = np.round(x)  # so that there are equals
+    attributes = _for_max_pool(attributes)
+    attributes["storage_order"] = storage_order
+    largest, places = get("MaxPool")([x], attributes, output_count=2)
+    assert_same(largest, get("MaxPool")([x], attributes)[0])
+    spatial = x.shape[2:]
+    flat = x if storage_order == 0 else x.transpose(0, 1, *reversed(range(2, x.ndim)))
+    seen = np.isfinite(largest)
+    np.testing.assert_array_equal(flat.reshape(-1)[places[seen]], largest[seen])
+    if storage_order == 0 or len(spatial) == 2:
+        _, expected = onnxruntime_outputs("MaxPool", [x], attributes, 19, output_count=2)
+        np.testing.assert_array_equal(places[seen], expected[seen])
+
+
+def _for_max_pool(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The same for MaxPool, for which onnxruntime refuses negative SAME padding (a stride larger than the kernel)."""
+    attributes = {name: value for name, value in attributes.items() if name != "count_include_pad"}
+    if attributes.get("auto_pad", "").startswith("SAME") and "strides" in attributes:
+        attributes["strides"] = list(map(min, attributes["strides"], attributes["kernel_shape"]))
+    return attributes
+
+
+def _seen(maxima: Array) -> Array:
+    """Where a window sees no cell ONNX says nothing: onnxruntime has the lowest finite number, we have -inf."""
+    return np.where(maxima == np.finfo(maxima.dtype).min, -np.inf, maxima) if maxima.dtype.kind == "f" else maxima
+
+
+@pytest.mark.parametrize(
+    ("x", "attributes", "expected"),
+    [
+        # Padding is never the largest, be it below zero all round.
+        (row(-3, -2, -5), {"kernel_shape": [2], "pads": [1, 1]}, row(-3, -2, -2, -5)),
+        (row(-1, np.nan, 7), {"kernel_shape": [2]}, row(np.nan, np.nan)),
+        (row(-np.inf, -np.inf), {"kernel_shape": [2]}, row(-np.inf)),
+        (row(1, 2), {"kernel_shape": [2], "dilations": [3], "pads": [1, 1]}, row(-np.inf)),
+        (row(4, 1, 2, 3), {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}, row(4, 3)),
+        (row(1, 5, 2, 4, 3), {"kernel_shape": [3], "dilations": [2], "auto_pad": "SAME_UPPER"}, row(2, 5, 3, 5, 3)),
+    ],
+)
+def test_borders_of_max_pool(x: Array, attributes: dict[str, Any], expected: Array):
+    assert_same(get("MaxPool")([x], attributes)[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +179,7 @@ def test_other_floats_are_rounded_once(dtype: Any, tolerance: float):
     np.testing.assert_allclose(actual.astype(np.float64), windows.mean((-2, -1)), rtol=tolerance)
 
 
+@pytest.mark.parametrize("op_type", ["AveragePool", "MaxPool"])
 @pytest.mark.parametrize(
     ("shape", "attributes", "words"),
     [
@@ -124,11 +188,13 @@ def test_other_floats_are_rounded_once(dtype: Any, tolerance: float):
         ((1, 2, 4), {"kernel_shape": [0]}, ["[0]"]),
         ((1, 2, 4), {"kernel_shape": [2], "pads": [1]}, ["pads", "[1]"]),
         ((1, 2, 1), {"kernel_shape": [4]}, ["[4]", "[1]"]),
+        ((1, 2, 4), {"kernel_shape": [2], "pads": [0, 1 << 45]}, [f"{(1 << 45) + 3}"]),
+        ((1, 2, 4), {"kernel_shape": [1 << 62], "auto_pad": "SAME_UPPER"}, [str(1 << 62)]),
     ],
 )
-def test_shapes_that_do_not_fit(shape: tuple[int, ...], attributes: dict[str, Any], words: list[str]):
-    with pytest.raises(ShapeError) as caught:
-        get("AveragePool")([np.ones(shape, np.float32)], attributes)
+def test_shapes_that_do_not_fit(shape: tuple[int, ...], attributes: dict[str, Any], words: list[str], op_type: str):
+    with pytest.raises(ShapeError, match=op_type) as caught:
+        get(op_type)([np.ones(shape, np.float32)], attributes)
     assert all(word in str(caught.value) for word in words)
 
 
@@ -142,3 +208,14 @@ def test_what_an_opset_lacks():
         get("AveragePool")([x], {})
     with pytest.raises(OperatorError, match="int32"):
         get("AveragePool")([x.astype(np.int32)], {"kernel_shape": [2]})
+    with pytest.raises(OperatorError, match="dilations"):
+        get("MaxPool")([x], {"kernel_shape": [2], "dilations": [2]}, opset=8)
+    with pytest.raises(OperatorError, match="storage_order is 2"):
+        get("MaxPool")([x], {"kernel_shape": [2], "storage_order": 2})
+
+
+def test_a_kernel_far_larger_than_the_padded_input_takes_no_time():
+    x = row(1, 3, 2)
+    attributes = {"kernel_shape": [1 << 36], "auto_pad": "SAME_LOWER"}
+    assert_same(get("MaxPool")([x], attributes)[0], row(3, 3, 3))
+    assert_same(get("AveragePool")([x], attributes)[0], row(2, 2, 2))

@@ -377,3 +377,19 @@ def test_inputs_that_decide_about_the_shape_are_named():
     call = Call("Resize", [TensorSpec((1, 1, 2, 2), np.dtype("f4")), None, TensorSpec((4,), np.dtype("f4"))], {})
     with pytest.raises(OperatorError, match="scales"):
         operator.bind(call)
+
+
+@pytest.mark.parametrize(
+    ("scales", "sizes", "words"),
+    [([1e38, 1e38], None, "too much"), ([1e13, 1e13], None, "bytes"), (None, [1 << 62, 1 << 62], "bytes")],
+)
+def test_absurd_sizes_are_refused_at_once(scales: list[float] | None, sizes: list[int] | None, words: str):
+    given = [np.ones((20, 20), np.float32), None, None, None]
+    given[2 if scales else 3] = np.array(scales, np.float32) if scales else np.array(sizes)
+    with pytest.raises(ShapeError, match=words):
+        get("Resize")(given, {"mode": "cubic", "antialias": 1})
+
+
+def test_an_axis_may_shrink_to_nothing_with_antialias():
+    given = [np.ones((2, 3), np.float32), None, None, np.array([0, 3])]
+    assert get("Resize")(given, {"mode": "linear", "antialias": 1})[0].shape == (0, 3)
