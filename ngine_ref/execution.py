@@ -160,7 +160,9 @@ class Executable:
             elif action.step.kernel is None:
                 held += self._run_unbound(layout, action, arrays, block, meter, pool)
             elif not action.is_view:
-                _compute(action, arrays, frame, index, pool)
+                own_bytes = _compute(action, arrays, frame, index, pool)
+                meter.hold(own_bytes)  # to the end of the run: they stay
+                held += own_bytes
             for value in action.release:
                 if layout.values[value].spec is None or value in layout.derived:
                     held -= size_of(arrays[value])
@@ -248,7 +250,8 @@ def _allocate(layout: Layout, root: int) -> Array:
         raise OperatorError(f"There is no memory for the value {layout.values[root].name!r}: {error}") from error
 
 
-def _compute(action: Action, arrays: list[Value], frame: _Frame, index: int, pool: WorkerPool | None) -> None:
+def _compute(action: Action, arrays: list[Value], frame: _Frame, index: int, pool: WorkerPool | None) -> int:
+    """Run a bound step; returns the bytes of buffers that its kernel has for itself."""
     step, kernel = action.step, action.step.kernel
     assert kernel is not None
     inputs = [None if value is None else arrays[value] for value in step.inputs]
@@ -256,7 +259,9 @@ def _compute(action: Action, arrays: list[Value], frame: _Frame, index: int, poo
     spares = iter(unnamed)
     slots = [*step.outputs, *(None,) * (len(kernel.outputs) - len(step.outputs))]
     outputs = [next(spares) if value is None else arrays[value] for value in slots]
-    compute(step.node, kernel, inputs, outputs, Workspace(scratch, pool))  # type: ignore[arg-type]
+    workspace = Workspace(scratch, pool)
+    compute(step.node, kernel, inputs, outputs, workspace)  # type: ignore[arg-type]
+    return workspace.own_bytes
 
 
 def _join(action: Action, arrays: list[Value]) -> None:

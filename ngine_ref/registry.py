@@ -63,6 +63,8 @@ class Workspace:
     """One-dimensional uint8 memory of the size the kernel asked for, 64-byte aligned; its content is undefined."""
     pool: WorkerPool | None = None
     """Helper threads of this run; None means: stay on this thread."""
+    own_bytes: int = 0
+    """A kernel that keeps buffers of its own from run to run says here, while computing, how large they are."""
 
 
 Compute = Callable[[Sequence[Array | None], Sequence[Array], Workspace], None]

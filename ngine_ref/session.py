@@ -37,8 +37,8 @@ class RunReport:
     """What a run needed."""
 
     peak_bytes: int
-    """The most memory that values and scratch took at one time. Feeds and weights are not counted, nor what a kernel
-    keeps from run to run."""
+    """The most memory that values, scratch, and the buffers and filters of fast regions took at one time. Feeds and
+    weights are not counted, nor is the packed form in which a kernel has them."""
     bytes_moved: int
     """Bytes that the steps read and wrote."""
     bytes_copied: int

@@ -206,11 +206,18 @@ class BoundRegion:
             count: Instances(partial(Instance, plan, filters, grid)) for count, grid in grids.items()
         }
 
-    def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
-        """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the program's order."""
+    def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> int:
+        """Fill `outputs` from `inputs`: float32 [batch, channels, height, width], in the program's order.
+
+        Returns:
+            how many bytes the buffers and filters take.
+        """
         first = 0
+        taken = dict.fromkeys(self._portions, 0)
         for count in self._portions:
             some = slice(first, first + count)
             with self.instances[count].one() as instance:
                 instance.run([images[some] for images in inputs], [images[some] for images in outputs], helpers)
+                taken[count] = instance.bytes
             first += count
+        return sum(taken.values()) + sum(kept.bank.nbytes for kept in (self._kept or {}).values())

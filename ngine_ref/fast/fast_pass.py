@@ -167,6 +167,6 @@ class _Rewriting:
 
 def _kernel(outputs: tuple[TensorSpec, ...], bound: BoundRegion | BoundStream) -> Kernel:
     def compute(inputs: Sequence[Array | None], results: Sequence[Array], workspace: Workspace) -> None:
-        bound.run([array for array in inputs if array is not None], results, workspace.pool)
+        workspace.own_bytes = bound.run([array for array in inputs if array is not None], results, workspace.pool)
 
     return Kernel(outputs, compute, strided=True)

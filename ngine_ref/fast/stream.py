@@ -102,9 +102,14 @@ class BoundStream:
             lambda: Crew([StripWorker(region, height, width, parts) for _ in range(parts)])
         )
         self._batch, self._height = batch, height
+        self._filter_bytes = 0 if region.filters is None else region.filters.nbytes
 
-    def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> None:
-        """Fill the one output [batch, N, scale * height, scale * width] from the one input."""
+    def run(self, inputs: Sequence[Float32], outputs: Sequence[Float32], helpers: Helpers | None = None) -> int:
+        """Fill the one output [batch, N, scale * height, scale * width] from the one input.
+
+        Returns:
+            how many bytes the buffers and filters take.
+        """
         images, result = inputs[0], outputs[0]
         with self._crews.one() as crew:
             workers = crew.workers
@@ -118,6 +123,7 @@ class BoundStream:
 
             with one_thread_each():
                 run_team(work, len(workers), helpers, Progress(len(workers)))
+            return crew.bytes + self._filter_bytes
 
 
 class StripWorker:

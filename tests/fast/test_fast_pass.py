@@ -304,3 +304,27 @@ def test_the_options_switch_fast_paths_and_kept_filters():
     assert (kept != anew).any()
     assert_close(kept, plain)
     assert_close(anew, plain)
+
+
+def test_buffers_and_filters_of_regions_are_counted():
+    """A dense block of 32 to 128 channels: its map is in V, six numbers for four, and the filters are 36 for nine."""
+    graph = Graph()
+    model = graph.model(dense(graph, fused=False)[0])
+    images = np.ones(SIZE, np.float32)
+    session = InferenceSession(model, SessionOptions(keep_filters=True))
+    peaks = []
+    for _ in range(2):
+        session.run(None, {"x": images})
+        peaks.append(session.last_run.peak_bytes)
+    filters = 36 * 4 * 32 * (32 + 64 + 96 + 128)
+    joined = 4 * images.nbytes
+    assert peaks[0] == peaks[1]
+    assert filters + joined < peaks[0] < filters + 20 * joined
+
+
+def test_buffers_of_streams_are_counted():
+    session = InferenceSession(tail(Graph(), 3, **FLOOR))
+    session.run(None, {"x": np.ones(SIZE, np.float32)})
+    assert session.last_run.steps == 1
+    filters, result = 36 * 4 * 32 * 32, 4 * 3 * 4 * 33 * 26
+    assert session.last_run.peak_bytes > filters + result
