@@ -29,6 +29,11 @@ _ATTRIBUTE_TYPES = {
 """What onnx.proto and the operators' schemas call the same type."""
 
 
+DEEPEST_BODY = 30
+"""Bodies inside each other; protobuf reads about 33, so that a model in memory which has more cannot be saved."""
+TOO_DEEP = "its graphs are nested more deeply than protobuf reads (about 30 bodies); flatten the model."
+
+
 def check_model(model: ModelProto, name: str, reader: GraphReader | None = None) -> list[tuple[TensorProto, str]]:
     """Refuse a model that breaks a rule of ONNX which rewriting relies on.
 
@@ -48,6 +53,8 @@ def check_model(model: ModelProto, name: str, reader: GraphReader | None = None)
     external: list[tuple[TensorProto, str]] = []
     reader = reader or GraphReader()
     for place in iterate_places(model):
+        if place.depth > DEEPEST_BODY:
+            raise ModelError(f"{name}: {TOO_DEEP}")
         nodes = reader.nodes(place.graph)
         _check_nodes(place, nodes, name)
         defined[place] = _check_names(place, nodes, name)

@@ -21,7 +21,7 @@ from graphopt.data_files import DataFile, Progress, bring, files_to_bring, pack
 from graphopt.errors import ModelError, SaveError
 from graphopt.external_data import DataFolder, check_external_data, read_place
 from graphopt.graph_reader import GraphReader
-from graphopt.model_checks import check_model
+from graphopt.model_checks import TOO_DEEP, check_model
 from graphopt.model_walk import iterate_tensors
 from graphopt.tensor_size import tensor_size
 from graphopt.wrong_files import describe_wrong_file
@@ -108,9 +108,7 @@ def _parse(data: bytes, name: str) -> ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         if "depth" in str(error).lower():
-            raise ModelError(
-                f"{name}: its graphs are nested more deeply than protobuf reads (about 30 bodies); flatten the model."
-            ) from error
+            raise ModelError(f"{name}: {TOO_DEEP}") from error
         raise ModelError(
             f"{name} cannot be read as ONNX: it is cut short, damaged, or another kind of file; get it again."
         ) from error

@@ -37,6 +37,8 @@ class GraphPlace:
     nodes: tuple[NodeProto, ...]
     holders: tuple[NodeProto, ...]
     """The nodes whose attributes may hold graphs or tensors."""
+    depth: int = 0
+    """In how many bodies it stands."""
 
 
 def node_title(node: NodeProto) -> str:
@@ -70,7 +72,7 @@ def may_hold(domain: str, op_type: str) -> bool:
 def _place(graph: GraphProto | FunctionProto, parent: GraphPlace | None, title: str) -> GraphPlace:
     nodes = tuple(graph.node)  # protobuf makes the objects once, and every later loop is faster for it
     holders = tuple(node for node in nodes if may_hold(node.domain, node.op_type))
-    return GraphPlace(graph, parent, title, nodes, holders)
+    return GraphPlace(graph, parent, title, nodes, holders, 0 if parent is None else parent.depth + 1)
 
 
 def iterate_places(model: ModelProto) -> Iterator[GraphPlace]:

@@ -28,8 +28,8 @@ from graphopt.value_types import ValueTypes
 
 Task = Generator["Task", Any, Any]
 
-INLINED_NODES = 2_000_000
-"""More nodes than this inside fused calls is no model but a bomb of nested functions."""
+INLINED_NODES = 200_000
+"""Fused calls that stand for more nodes than this, and for many times those of the model, are a bomb of functions."""
 OVERRIDABLE_SINCE = 4
 """The IR version from which an initializer that is listed among the inputs is only a default."""
 _LAST_WITHOUT_ALIAS = int(Kind.OPAQUE)
@@ -71,7 +71,7 @@ class ValueNumbering:
         self._by_type = by_type
         self._ranks: list[int | None] = []
         self._problems: dict[str, None] = {}
-        self._inlined = 0
+        self._inlined = self._most_inlined = 0
         self._intern(("absent",))
 
     def number(
@@ -93,6 +93,7 @@ class ValueNumbering:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
         """
         self._problems, self._inlined = {}, 0
+        self._most_inlined = max(INLINED_NODES, 20 * len(model.graph.node))
         library = Library(model.functions, body_of, self.table, inlined, reader)
         dialect = Dialect(model.opset_import, library, self.table)
         graph = model.graph
@@ -301,8 +302,8 @@ class ValueNumbering:
         self._enter(function)
         records, bindings = function.specialised(record[0])
         self._inlined += len(records)
-        if self._inlined > INLINED_NODES:
-            raise ModelError(f"The fused functions of the model stand for more than {INLINED_NODES:,} nodes.")
+        if self._inlined > self._most_inlined:
+            raise ModelError(f"The fused functions of the model stand for more than {self._most_inlined:,} nodes.")
         renamed = dict(zip(function.outputs, record[2], strict=False))
         values = Values(self._unmade)
         values[""] = ABSENT

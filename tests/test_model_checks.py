@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, SparseTensorProto, TensorProto, helper, parser
+from onnx import ModelProto, SparseTensorProto, TensorProto, ValueInfoProto, helper, parser
 
 from graphopt.errors import ModelError
 from graphopt.model_checks import check_model
@@ -306,3 +306,18 @@ def test_tensors_are_found_wherever_they_hide() -> None:
     sparse.indices.dims[0] = 2
     graph.sparse_initializer[0].CopyFrom(sparse)
     assert "needs one int64 index" in refusal(model)
+
+
+def test_bodies_nested_beyond_what_protobuf_reads_are_refused_in_memory_too() -> None:
+    graph = helper.make_graph([helper.make_node("Identity", ["c"], ["y0"])], "b", [], [_output("y0")])
+    for depth in range(1, 40):
+        node = helper.make_node("If", ["c"], [f"y{depth}"], then_branch=graph, else_branch=graph)
+        del node.attribute[1].g.node[:]
+        graph = helper.make_graph([node], "b", [], [_output(f"y{depth}")])
+    graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    with pytest.raises(ModelError, match="nested more deeply"):
+        check_model(helper.make_model(graph), "m")
+
+
+def _output(name: str) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.BOOL, [])
