@@ -1,6 +1,6 @@
 """How long rewriting takes as graphs grow, and how much memory, beside the peers that are installed.
 
-    pip install '.[bench]' && python benchmarks/rewrite.py [--quick] [--graph NAME]... [--json FILE]
+    pip install '.[bench]' && python benchmarks/rewrite.py [--quick] [--targets] [--graph NAME]... [--json FILE]
 
 Every measurement is a process of its own, and the tools take turns, so that a busy moment of the machine does not fall
 on one of them alone. In process means: without import, load and save, certificate and report included. The table shows
@@ -13,47 +13,25 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from graphs import GRAPHS
+from results import OURS, OVER_LIMIT, Result, by_key
 from rich.console import Console
 from rich.table import Table
+from targets import GRAPHS_NEEDED, HELP, PEER, Measured, rows, targets_table
 from tools import TOOLS
 
 HERE = Path(__file__).resolve().parent
-OURS = "graphopt"
-OVER_LIMIT = "over the limit"
 COMMAND_LINE_GRAPHS = ("rrdbnet-1k", "external-12g")
 QUICK_GRAPHS = ("rrdbnet-1k", "rrdbnet-9k", "yolo", "transformer", "external-12g")
-
-
-@dataclass
-class Result:
-    """What was measured of one tool on one graph, in process or as a command line."""
-
-    graph: str
-    tool: str
-    command_line: bool
-    nodes: int
-    nodes_after: int | None = None
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-    """Processor time, of all threads; on a busy machine it is the steadier of the two."""
-    peak_megabytes: float = 0.0
-    failure: str | None = None
-
-    def median(self, *, cpu: bool) -> float | None:
-        """Seconds; None where the tool failed."""
-        measured = self.cpu_seconds if cpu else self.seconds
-        return statistics.median(measured) if measured and not self.failure else None
 
 
 class Failed(Exception):
@@ -126,6 +104,16 @@ def benchmark(names: list[str], tools: list[str], repeats: int, limit: float, co
     return results
 
 
+def measure_help(repeats: int) -> Result:
+    """What `graphopt --help` takes."""
+    result = Result(HELP, OURS, command_line=True, nodes=0)
+    for _ in range(repeats):
+        measured = _run([sys.executable, "-c", "from graphopt.cli import main; main()", "--help"], limit=60)
+        result.seconds.append(measured["seconds"])
+        result.cpu_seconds.append(measured["cpu_seconds"])
+    return result
+
+
 def _ratio(ours: Result, theirs: Result | None, limit: float, *, cpu: bool) -> str:
     our_time = ours.median(cpu=cpu)
     if theirs is None or our_time is None:
@@ -137,7 +125,7 @@ def _ratio(ours: Result, theirs: Result | None, limit: float, *, cpu: bool) -> s
 
 def table(results: list[Result], limit: float, *, cpu: bool) -> Table:
     """Our medians and peaks, and our part of each peer's time."""
-    found = {(result.graph, result.command_line, result.tool): result for result in results}
+    found = by_key(results)
     peers = list(dict.fromkeys(result.tool for result in results if result.tool != OURS))
     kind = "processor time" if cpu else "time"
     shown = Table(title=f"graphopt fuse beside its peers: our {kind} as a part of theirs")
@@ -145,7 +133,7 @@ def table(results: list[Result], limit: float, *, cpu: bool) -> Table:
     for heading in ("seconds", "peak MB", "nodes", "after", *(f"of {peer}" for peer in peers)):
         shown.add_column(heading, justify="right")
     for (name, command_line, tool), ours in found.items():
-        if tool != OURS:
+        if tool != OURS or name not in GRAPHS:
             continue
         our_time = ours.median(cpu=cpu)
         shown.add_row(
@@ -178,6 +166,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="turns; the median counts")
     parser.add_argument("--limit", type=float, default=150, help="seconds after which a tool is stopped")
     parser.add_argument("--cpu-time", action="store_true", help="processor time in the table, for busy machines")
+    parser.add_argument("--targets", action="store_true", help=f"what was to be reached, beside {PEER} alone")
     parser.add_argument("--json", type=Path, help="write all measurements to this file")
     parser.add_argument("--child", nargs=2, metavar=("TOOL", "FILE"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -190,12 +179,19 @@ def main() -> None:
         return
     console = Console()
     repeats, limit = (1, 30.0) if arguments.quick else (arguments.repeats, arguments.limit)
-    names = arguments.graph or list(QUICK_GRAPHS if arguments.quick else GRAPHS)
-    tools = [name for name in TOOLS if name == OURS or name in (arguments.tool or TOOLS)]
+    default = QUICK_GRAPHS if arguments.quick else GRAPHS_NEEDED if arguments.targets else tuple(GRAPHS)
+    names = arguments.graph or list(default)
+    peers = arguments.tool or ([PEER] if arguments.targets else TOOLS)
+    tools = [name for name in TOOLS if name == OURS or name in peers]
     installed = [name for name in tools if TOOLS[name].is_installed]
     for name in set(tools) - set(installed):
         console.print(f"{name} is not installed and left out.")
     results = benchmark(names, installed, repeats, limit, console)
+    if arguments.targets:
+        results.append(measure_help(repeats))
+    measured = Measured(results, limit, cpu=arguments.cpu_time)
+    if arguments.targets:
+        console.print(targets_table(measured))
     console.print(table(results, limit, cpu=arguments.cpu_time))
     console.print(growth(results, cpu=arguments.cpu_time), end="")
     for result in results:
@@ -203,8 +199,9 @@ def main() -> None:
             console.print(f"{result.tool} failed on {result.graph}: {result.failure.splitlines()[-1]}", markup=False)
     if arguments.json:
         machine = {"platform": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()}
-        rows = [{**asdict(result), "median": result.median(cpu=False)} for result in results]
-        arguments.json.write_text(json.dumps({"schema": 1, "machine": machine, "results": rows}, indent=1))
+        listed = [{**asdict(result), "median": result.median(cpu=False)} for result in results]
+        written = {"schema": 1, "machine": machine, "results": listed, "targets": rows(measured)}
+        arguments.json.write_text(json.dumps(written, indent=1))
 
 
 if __name__ == "__main__":
