@@ -7,6 +7,7 @@ Python objects. What is only known while running is made on the heap too, and dr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import prod
 
@@ -49,7 +50,7 @@ class Layout:
     """The size of the block that a run needs."""
     roots: list[tuple[int, int]]
     """Root values in the arena with their offsets."""
-    derived: dict[int, list[tuple[int, int, Derive]]]
+    derived: dict[int, Collection[tuple[int, int, Derive]]]
     """By root: the other values of its group, each with the value it is derived from and how, in a workable order."""
     owned_results: set[int]
     """Results that may be handed out as they are, because nothing else that is handed out shares their buffer."""

@@ -18,6 +18,7 @@ A slice of a batch of images is not contiguous. Only kernels that can write into
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
@@ -43,10 +44,10 @@ class Group:
     rigid: bool
     """It must stay contiguous: it has views, or a kernel writes it that cannot write strided memory."""
     values: set[int] = field(default_factory=set)
-    derived: list[tuple[int, int, Derive]] = field(default_factory=list)
+    contiguous: set[int] = field(default_factory=set)
+    """The values that are contiguous; those that lie in slices of a batch of images are not."""
+    derived: deque[tuple[int, int, Derive]] = field(default_factory=deque)
     """The values other than the root, each with the value it is derived from and how, in a workable order."""
-    strided: set[int] = field(default_factory=set)
-    """The values that are not contiguous."""
 
 
 class Sharing:
@@ -73,7 +74,7 @@ class Sharing:
         fed = set(plan.inputs.values())
         for value, planned in enumerate(plan.values):
             if planned.spec is not None and (value in fed or planned.constant is not None):
-                self.group[value] = Group(value, -1, self.last[value], fixed=True, rigid=True, values={value})
+                self.group[value] = _alone(value, -1, self.last[value], fixed=True, rigid=True)
         for index, step in enumerate(plan.steps):
             if step.kernel is not None:
                 self._assign(index, step, step.kernel)
@@ -104,7 +105,7 @@ class Sharing:
         taken_over = self._take_over(index, step, kernel)
         for value in step.made()[1 if taken_over else 0 :]:
             rigid = not kernel.strided and step.join_axis is None
-            self.group[value] = Group(value, index, self.last[value], fixed=False, rigid=rigid, values={value})
+            self.group[value] = _alone(value, index, self.last[value], fixed=False, rigid=rigid)
         if step.join_axis is not None:
             self.copies[index] = self._slice_inputs(step, step.join_axis)
 
@@ -113,7 +114,7 @@ class Sharing:
         if kernel.view is None or source is None or len(kernel.outputs) > 1 or not step.made():
             return False
         group = self.group[source]
-        if source in group.strided:
+        if source not in group.contiguous:
             return False
         self._join(step.made()[0], source, kernel.view)
         group.rigid = True
@@ -132,7 +133,7 @@ class Sharing:
             free = not group.fixed and group.last <= index and not others
             # A small result must not keep a large joint buffer alive.
             fits = (spec.shape, spec.dtype) == (wanted.shape, wanted.dtype)
-            if free and fits and self._is_whole(source) and (kernel.strided or source not in group.strided):
+            if free and fits and self._is_whole(source) and (kernel.strided or source in group.contiguous):
                 self._join(output, source, _same)
                 group.rigid = group.rigid or not kernel.strided
                 return True
@@ -147,8 +148,8 @@ class Sharing:
         group.derived.append((value, source, derive))
         group.values.add(value)
         group.last = max(group.last, self.last[value])
-        if source in group.strided:
-            group.strided.add(value)
+        if source in group.contiguous:
+            group.contiguous.add(value)
         self.group[value] = group
 
     def _slice_inputs(self, step: Step, axis: int) -> list[tuple[int, Slices]]:
@@ -169,20 +170,37 @@ class Sharing:
         if self._sliceable is not None and value not in self._sliceable:
             return False
         group, joint = self.group[value], self.group[output]
-        contiguous = prod(self.spec(output).shape[: len(where) - 1]) == 1 and output not in joint.strided
+        contiguous = prod(self.spec(output).shape[: len(where) - 1]) == 1
         held = group.fixed or group is joint or group.last == len(self.plan.steps)
         if held or (group.rigid and not contiguous) or not self._is_whole(value) or self.spec(value).dtype.hasobject:
             return False
-        joint.derived.append((group.root, output, _slicer(where, self.spec(group.root).shape)))
-        joint.derived.extend(group.derived)
-        joint.values |= group.values
-        joint.first, joint.last = min(joint.first, group.first), max(joint.last, group.last)
-        joint.rigid = joint.rigid or group.rigid
-        joint.strided |= group.strided if contiguous else group.values
-        for member in group.values:
-            self.group[member] = joint
+        cut = (group.root, output, _slicer(where, self.spec(group.root).shape))
+        if not contiguous:
+            group.contiguous.clear()
+        # The smaller group moves into the larger one: in a chain of thousands of Concats that is the new output.
+        if len(group.values) > len(joint.values):
+            group.root = output
+            group.derived.appendleft(cut)
+            self._merge(joint, group)
+        else:
+            joint.derived.append(cut)
+            self._merge(group, joint)
         self.sliced.add(value)
         return True
+
+    def _merge(self, small: Group, large: Group) -> None:
+        large.derived.extend(small.derived)
+        large.values |= small.values
+        large.contiguous |= small.contiguous
+        large.first, large.last = min(large.first, small.first), max(large.last, small.last)
+        large.rigid = large.rigid or small.rigid
+        for member in small.values:
+            self.group[member] = large
+
+
+def _alone(value: int, first: int, last: int, *, fixed: bool, rigid: bool) -> Group:
+    """A group of one value, the root."""
+    return Group(value, first, last, fixed, rigid, values={value}, contiguous={value})
 
 
 def _same(array: Array) -> Array:
