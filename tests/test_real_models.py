@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 from support.real_models import LIGHT, PACKAGED, RealModel, UnavailableError
 from support.text_models import LEVELS, run
 
@@ -168,3 +168,45 @@ def test_folded_within_tolerance(name: str) -> None:
     assert result.report.certificate.ok
     assert result.report.changes_values == (name in FOLDED)
     assert (result.verification is not None) == (name in FOLDED)
+
+
+def with_real_weights(item: RealModel) -> ModelProto:
+    """A topology of the onnx package whose ConstantOfShape nodes are random initializers instead."""
+    source = load(item)
+    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in source.graph.initializer}
+    variances = {node.input[4] for node in source.graph.node if node.op_type == "BatchNormalization"}
+    random = np.random.default_rng(0)
+    kept = []
+    for node in source.graph.node:
+        if node.op_type != "ConstantOfShape":
+            kept.append(node)
+            continue
+        shape = known[node.input[0]]
+        spread = 1 / np.sqrt(max(1, np.prod(shape[1:])))  # so that values neither grow nor vanish on their way
+        array = random.uniform(0.5, 1.5, shape) if node.output[0] in variances else random.normal(0, spread, shape)
+        source.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), node.output[0]))
+    del source.graph.node[:]
+    source.graph.node.extend(kept)
+    inputs = [value for value in source.graph.input if value.name not in known]
+    del source.graph.input[:]
+    source.graph.input.extend(inputs)
+    source.ir_version = 4  # from which on an initializer among the inputs would be what a caller may set
+    return source
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("light_shufflenet", {"FoldBatchNormalization": 49, "ConvRelu": 17}),
+        ("light_resnet50", {"FoldBatchNormalization": 53, "ConvRelu": 33}),
+    ],
+)
+def test_whole_topologies_fold(name: str, counts: dict[str, int]) -> None:
+    source = with_real_weights(BY_NAME[name])
+    result = graphopt.fuse(source, rules="extended", fold_batchnorm=True)
+    assert applied(result) == counts
+    assert "BatchNormalization" not in result.report.ops_after
+    assert result.verification is not None
+    assert result.verification.ok
+    assert np.ptp(run(result.model, make_feeds(source).arrays)[source.graph.output[0].name]) > 1e-4
