@@ -105,10 +105,10 @@ def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, 
     if node.original_inputs is not None:
         return node.original_inputs
     constants = match.rule.constants
-    if constants and any(name in constants for name in pattern.inputs):
-        return node.inputs
-    if not match.identities:
+    if not constants and not match.identities:
         return None
+    if any(name in constants for name in pattern.inputs):
+        return node.inputs
     passed_on = {view.nodes[index].outputs[0] for index in match.identities}
     return None if passed_on.isdisjoint(node.inputs) else node.inputs
 
