@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from onnx import defs, helper
 
+from ngine_ref.errors import OperatorError
 from ngine_ref.graph import Node
+from ngine_ref.registry import Call
 
 
 class _Part(NamedTuple):
@@ -64,6 +66,8 @@ _Written = tuple[str, tuple[str, ...], Mapping[str, Any]]
 
 def is_meaning_of(call: Node, body: Sequence[Node]) -> bool:
     """Whether the inlined body of a call of a fused operator is what that operator is defined as."""
+    if complaint(call.op_type, len(call.inputs), call.attributes):
+        return False  # the kernel would refuse it
     expected = _definition(call)
     if len(expected) != len(body) or not body:
         return False
@@ -76,10 +80,37 @@ def is_meaning_of(call: Node, body: Sequence[Node]) -> bool:
     return body[-1].outputs == call.outputs
 
 
-def tail_attributes(call: Node) -> dict[str, Any]:
+def check_interface(call: Call) -> None:
+    """Compare a call of a fused operator with what its definition reads.
+
+    Raises:
+        OperatorError: it has an input or attribute that the definition has no use for: a misspelt one.
+    """
+    sentence = complaint(call.op_type, len(call.inputs), call.attributes)
+    if sentence:
+        raise OperatorError(sentence)
+
+
+def complaint(op_type: str, input_count: int, attributes: Mapping[str, Any]) -> str:
+    """A sentence about an input or attribute that a fused operator has no use for, a misspelt one; else nothing."""
+    if op_type == "ConcatFusedTail":
+        count, producer_op = attributes.get("prefix_count", 0), attributes.get("producer_op", "")
+        if not isinstance(count, int) or not isinstance(producer_op, str):
+            return f"ConcatFusedTail: prefix_count is {count!r} and producer_op {producer_op!r}, a number and a name."
+        return complaint(producer_op, input_count - count, tail_attributes(attributes))
+    parts = _MEANINGS.get(op_type, ())
+    known = {name for part in parts for name in part.attributes}
+    unknown = sorted(set(attributes) - known)
+    most = 1 + max((slot for part in parts for slot in part.operands if isinstance(slot, int)), default=input_count)
+    if parts and unknown:
+        return f"{op_type} has no attribute {unknown[0]!r}."
+    return f"{op_type} takes at most {most} inputs, got {input_count}." if input_count > most else ""
+
+
+def tail_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that a `ConcatFusedTail` hands on to its producer."""
     own = ("axis", "prefix_count", "producer_op")
-    return {name: value for name, value in call.attributes.items() if name not in own}
+    return {name: value for name, value in attributes.items() if name not in own}
 
 
 def _definition(call: Node) -> list[_Written]:

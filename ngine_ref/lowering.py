@@ -50,7 +50,7 @@ def _split(plan: Draft, step: Step) -> tuple[Step, Step]:
         opset=registry.NEWEST_OPSET,
         inputs=node.inputs[count:],
         outputs=(name,),
-        attributes=tail_attributes(node),
+        attributes=tail_attributes(node.attributes),
     )
     inputs = step.inputs[count:]
     kernel = bind(convolution, operator, [None if value is None else plan.values[value].spec for value in inputs])

@@ -31,6 +31,8 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto, folder: str | os.P
     if isinstance(source, ModelProto):
         return _Reader(source, None if folder is None else Path(folder)).model()
     message = ModelProto()
+    if not isinstance(source, bytes | str | os.PathLike):
+        raise ModelError(f"A model is a path, bytes or a ModelProto, not a {type(source).__name__}.")
     if isinstance(source, bytes):
         what, content = "The model", source
     else:
@@ -40,6 +42,8 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto, folder: str | os.P
             content = path.read_bytes()
         except OSError as error:
             raise ModelError(f"{what} cannot be read: {error.strerror}.") from error
+        except ValueError as error:  # a zero byte in the name
+            raise ModelError(f"{what!r} is no path: {error}.") from error
     if not content:
         raise ModelError(f"{what} is empty.")
     try:

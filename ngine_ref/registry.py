@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngine_ref.errors import UnknownOperatorError
+from ngine_ref.errors import OperatorError, UnknownOperatorError
 from ngine_ref.limits import check_size
 
 if TYPE_CHECKING:
@@ -139,7 +139,14 @@ class Operator:
         opset: int = NEWEST_OPSET,
         output_count: int = 1,
     ) -> list[Array]:
-        """Check the inputs, compute, and return the outputs; `allocator(shape, dtype)` provides their buffers."""
+        """Check the inputs, compute, and return the outputs; `allocator(shape, dtype)` provides their buffers.
+
+        Raises:
+            OperatorError: as `bind` says; or an input is no array.
+        """
+        for slot, array in enumerate(inputs):
+            if array is not None and not isinstance(array, np.ndarray):
+                raise OperatorError(f"{self.op_type} takes arrays, but its input {slot} is a {type(array).__name__}.")
         specs = [None if array is None else TensorSpec(array.shape, array.dtype, array) for array in inputs]
         kernel = self.bind(Call(self.op_type, specs, attributes or {}, opset, output_count))
         outputs = [(allocator or heap)(spec.shape, spec.dtype) for spec in kernel.outputs]

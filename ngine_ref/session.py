@@ -115,9 +115,11 @@ class InferenceSession:
             OperatorError: an operator refuses its inputs; the sentence names the node.
             UnknownOperatorError: nothing computes an operator.
         """
+        if isinstance(output_names, str):
+            raise FeedError(f"The values to return are a list of names; write [{output_names!r}].")
         names = [value.name for value in self._graph.outputs] if output_names is None else list(output_names)
         for name in names:
-            if name not in self._executable.values:
+            if not isinstance(name, str) or name not in self._executable.values:
                 raise FeedError(f"The model has no value {name!r} to return.")
         checked = self._checked(feeds)
         meter = Meter()
@@ -129,6 +131,8 @@ class InferenceSession:
         return results
 
     def _checked(self, feeds: Mapping[str, Any]) -> dict[str, Value]:
+        if not isinstance(feeds, Mapping):
+            raise FeedError(f"The feeds are inputs by name, a dict, but got a {type(feeds).__name__}.")
         for name in feeds:
             if name not in self._declared:
                 known = ", ".join(value.name for value in self._required)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.plan_models import random_plan_model
 
-from ngine_ref import FeedError, InferenceSession, ModelError, OperatorError, SessionOptions, ShapeError
+from ngine_ref import FeedError, InferenceSession, ModelError, OperatorError, SessionOptions, ShapeError, get
 from ngine_ref.registry import Array
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -288,3 +289,52 @@ def test_bits_do_not_depend_on_the_number_of_threads(shape: tuple[int, int, int]
     [alone] = InferenceSession(given, SessionOptions(threads=1)).run(None, {"x": x})
     [shared] = InferenceSession(given).run(None, {"x": x})
     assert alone.tobytes() == shared.tobytes()
+
+
+@pytest.mark.parametrize("source", [3, bytearray(b"x"), None])
+def test_what_is_no_model_by_its_type(source: object):
+    with pytest.raises(ModelError, match=f"not a {type(source).__name__}"):
+        InferenceSession(source)  # type: ignore[arg-type]
+
+
+def test_a_path_that_is_none():
+    with pytest.raises(ModelError, match="is no path"):
+        InferenceSession("a\0b.onnx")
+
+
+@pytest.mark.parametrize(
+    ("names", "feeds", "sentence"),
+    [
+        ("y", FEEDS, r"write \['y'\]"),
+        ([["y"]], FEEDS, "no value"),
+        (None, None, "a dict, but got a NoneType"),
+        (None, [X], "a dict, but got a list"),
+    ],
+)
+def test_a_run_is_asked_for_by_names(names: Any, feeds: Any, sentence: str):
+    with pytest.raises(FeedError, match=sentence):
+        InferenceSession(model()).run(names, feeds)
+
+
+def test_an_operator_takes_arrays():
+    with pytest.raises(OperatorError, match="input 0 is a list"):
+        get("Relu")([[1.0]])  # type: ignore[list-item]
+
+
+def test_results_may_be_written_to():
+    """Nothing that a run hands out is a weight, a feed, a folded constant, or what the next run hands out."""
+    text = """g (float[2] x) => (float[2] y, float[2] w, float[1, 2] v, float[2] x2) <float[2] w = {1, 2}> {
+      y = Add(x, w)
+      i = Constant <value: tensor = int64[2] {1, 2}> ()
+      v = Reshape(w, i)
+      x2 = Identity(x)
+    }"""
+    session = InferenceSession(parse(text))
+    x = np.array([3, 4], np.float32)
+    for _ in range(3):
+        results = session.run(None, {"x": x})
+        for got, expected in zip(results, ([4, 6], [1, 2], [[1, 2]], [3, 4]), strict=True):
+            np.testing.assert_array_equal(got, expected)
+        for got in results:
+            got[...] = np.nan
+    np.testing.assert_array_equal(x, [3, 4])

@@ -15,7 +15,7 @@ import numpy as np
 from ngine_ref.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
 from ngine_ref.columns import Geometry
 from ngine_ref.errors import ShapeError
-from ngine_ref.fused_meaning import define_activation
+from ngine_ref.fused_meaning import check_interface, define_activation
 from ngine_ref.lanes import run_lanes
 from ngine_ref.packed_weights import packed_weights
 from ngine_ref.registry import FUSED_DOMAIN, Binder, Call, Kernel, TensorSpec, Workspace, operator
@@ -60,6 +60,7 @@ def convolution_epilogue(
 
     def register(bind_epilogue: EpilogueBinder) -> EpilogueBinder:
         def bind(call: Call) -> Kernel:
+            check_interface(call)
             return bind_convolution(call, bind_epilogue)
 
         bind.__doc__ = bind_epilogue.__doc__

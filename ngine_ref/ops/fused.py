@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.fused_meaning import tail_attributes
 from ngine_ref.ops.convolution import PRODUCERS
 from ngine_ref.ops.multiply_then import multiply_then_kernel
 from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, int_attribute, operand, present
-
-_TAIL_ATTRIBUTES = ("axis", "prefix_count", "producer_op")
 
 
 @operator("MulAdd", domain=FUSED_DOMAIN)
@@ -66,13 +65,12 @@ def bind_concat_fused_tail(call: Call) -> Kernel:
 def _bind_producer(call: Call, prefix_count: int) -> Kernel:
     """The kernel of the convolution that makes the tail."""
     producer_op = call.attributes.get("producer_op")
-    if producer_op not in PRODUCERS:
+    if not isinstance(producer_op, str) or producer_op not in PRODUCERS:
         known = ", ".join(sorted(PRODUCERS))
         raise OperatorError(f"ConcatFusedTail: producer_op is {producer_op!r}, it must be one of {known}.")
     if producer_op == "ConvLeakyRelu" and "alpha" not in call.attributes:
         raise OperatorError("ConcatFusedTail needs the attribute alpha where its producer is ConvLeakyRelu.")
-    attributes = {name: value for name, value in call.attributes.items() if name not in _TAIL_ATTRIBUTES}
-    return PRODUCERS[producer_op](Call(producer_op, call.inputs[prefix_count:], attributes))
+    return PRODUCERS[producer_op](Call(producer_op, call.inputs[prefix_count:], tail_attributes(call.attributes)))
 
 
 def _joint_output(call: Call, prefixes: list[TensorSpec], tail: TensorSpec) -> TensorSpec:

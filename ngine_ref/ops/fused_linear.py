@@ -6,6 +6,7 @@ import numpy as np
 
 from ngine_ref.broadcasting import broadcast_shape
 from ngine_ref.errors import OperatorError
+from ngine_ref.fused_meaning import check_interface
 from ngine_ref.ops.activations import relu_into
 from ngine_ref.ops.linear import bind_gemm, bind_matmul
 from ngine_ref.registry import FUSED_DOMAIN, Call, Kernel, TensorSpec, Workspace, operator
@@ -36,6 +37,7 @@ def bind_matmul_add(call: Call) -> Kernel:
     Raises:
         ShapeError: the matrices do not fit each other, or c does not broadcast with their product.
     """
+    check_interface(call)
     matmul = bind_matmul(Call("MatMul", call.inputs[:2], {}))
     (product,), addend = matmul.outputs, operand(call, 2)
     if addend.dtype != product.dtype:

@@ -8,6 +8,7 @@ from ngine_ref.blocks import blocks
 from ngine_ref.broadcasting import broadcast_shape, in_place_slots
 from ngine_ref.dtypes import is_text
 from ngine_ref.errors import OperatorError
+from ngine_ref.fused_meaning import check_interface
 from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
 from ngine_ref.signature import Inputs, Outputs, operand, present
 
@@ -30,6 +31,7 @@ def multiply_then_kernel(call: Call, ufunc: np.ufunc) -> Kernel:
         ShapeError: the shapes do not broadcast.
         OperatorError: the inputs are no numbers of one element type.
     """
+    check_interface(call)
     a, b, c = operand(call, 0), operand(call, 1), operand(call, 2)
     if not a.dtype == b.dtype == c.dtype or is_text(a.dtype) or a.dtype == np.bool_:
         raise OperatorError(f"{call.op_type} needs numbers of one element type, got {a.dtype}, {b.dtype}, {c.dtype}.")

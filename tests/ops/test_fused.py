@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -387,3 +388,25 @@ def test_joining_refuses_a_prefix_of_another_size(prefix: tuple[int, ...]):
         get("ConcatFusedTail")([np.ones(prefix, np.float32), x, w], {"producer_op": "Conv", "prefix_count": 1})
     assert str(prefix) in str(caught.value)
     assert "(1, 3, 4, 4)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "slots", "attributes", "sentence"),
+    [
+        ("ConvLeakyRelu", 2, {"aplha": 0.2}, "ConvLeakyRelu has no attribute 'aplha'."),
+        ("ConvLeakyRelu", 4, {}, "ConvLeakyRelu takes at most 3 inputs, got 4."),
+        ("MulAdd", 3, {"axis": 1}, "MulAdd has no attribute 'axis'."),
+        ("MulAdd", 4, {}, "MulAdd takes at most 3 inputs, got 4."),
+        ("MatMulAdd", 3, {"alpha": 1.0}, "MatMulAdd has no attribute 'alpha'."),
+        ("ConcatFusedTail", 3, {"prefix_count": 1, "producer_op": "Conv", "alpha": 0.1}, "no attribute 'alpha'"),
+        ("ConcatFusedTail", 6, {"prefix_count": 1, "producer_op": "ConvPRelu"}, "takes at most 4 inputs, got 5"),
+        ("ConcatFusedTail", 3, {"prefix_count": "1", "producer_op": "Conv"}, "prefix_count is '1'"),
+        ("ConcatFusedTail", 3, {"prefix_count": 1, "producer_op": ["Conv"]}, "producer_op is"),
+    ],
+)
+def test_what_a_definition_has_no_use_for_is_refused(
+    op_type: str, slots: int, attributes: dict[str, Any], sentence: str
+):
+    x = np.ones((1, 2, 3, 3), np.float32)
+    with pytest.raises(OperatorError, match=re.escape(sentence)):
+        get(op_type)([x] * slots, attributes)
