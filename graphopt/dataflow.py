@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import networkx as nx
 from onnx import TensorProto
 
+from graphopt.constant_nodes import constant_tensor
 from graphopt.errors import ModelError
 from graphopt.identity_paths import IdentityPaths
-from graphopt.scope import FUSED_DOMAIN, Dims, Node, Scope, constant_tensor
+from graphopt.scope import FUSED_DOMAIN, Dims, Node, Scope
 
 # fmt: off
 _RANK_KEEPING = frozenset({
