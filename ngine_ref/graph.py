@@ -34,6 +34,8 @@ class ValueType:
     element_type: int = 0
     """`onnx.TensorProto.DataType` of a tensor; 0 for anything that is not a tensor, or where it is not known."""
     is_tensor: bool = False
+    item: ValueType | None = None
+    """What a sequence or an optional holds."""
 
 
 @dataclass(frozen=True, slots=True)

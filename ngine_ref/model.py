@@ -218,7 +218,11 @@ def _value_type(proto: TypeProto) -> ValueType:
                 for dim in tensor.shape.dim
             )
         return ValueType(_type_text(proto), shape, tensor.elem_type, is_tensor=True)
-    return ValueType(_type_text(proto), None)
+    item = None
+    if kind in ("sequence_type", "optional_type"):
+        holds = proto.sequence_type if kind == "sequence_type" else proto.optional_type
+        item = _value_type(holds.elem_type)
+    return ValueType(_type_text(proto), None, item=item)
 
 
 def _type_text(proto: TypeProto) -> str:

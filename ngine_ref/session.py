@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,9 +150,7 @@ def _node_arg(name: str, kind: ValueType) -> NodeArg:
 def _checked(name: str, value: Any, kind: ValueType) -> Value:
     """The value as the executor takes it, if it is of the declared type."""
     if not kind.is_tensor:
-        if isinstance(value, np.ndarray | list | dict) or value is None:
-            return value
-        raise FeedError(f"The input {name!r} is a {kind.text}, but was fed a {type(value).__name__}.")
+        return _no_tensor(name, value, kind)
     if not isinstance(value, np.ndarray | np.generic):
         raise FeedError(f"The input {name!r} is a {kind.text}, but was fed a {type(value).__name__} and no array.")
     array = np.asarray(value)
@@ -170,6 +168,17 @@ def _checked(name: str, value: Any, kind: ValueType) -> Value:
                     f"The input {name!r} has size {declared} along axis {axis}, but was fed shape {list(array.shape)}."
                 )
     return array
+
+
+def _no_tensor(name: str, value: Any, kind: ValueType) -> Value:
+    """A sequence with items of its element type, in any shape; an optional with one or None; anything else as it is."""
+    if kind.item is not None and kind.text.startswith("optional"):
+        return None if value is None else _checked(name, value, kind.item)
+    if kind.item is not None and isinstance(value, list):
+        return [_checked(name, item, replace(kind.item, shape=None)) for item in value]
+    if kind.item is None and (isinstance(value, np.ndarray | list | dict) or value is None):
+        return value
+    raise FeedError(f"The input {name!r} is a {kind.text}, but was fed a {type(value).__name__}.")
 
 
 def _of_type(name: str, array: np.ndarray[Any, Any], kind: ValueType) -> np.ndarray[Any, Any]:

@@ -338,3 +338,29 @@ def test_results_may_be_written_to():
         for got in results:
             got[...] = np.nan
     np.testing.assert_array_equal(x, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "sentence"),
+    [
+        ("seq(float[2])", {"a": 1}, "is a seq.tensor.float.., but was fed a dict"),
+        ("seq(float[2])", X, "but was fed a ndarray"),
+        ("seq(float[2])", [X, X.astype(np.float64)], "but was fed an array of float64"),
+        ("seq(float[2])", ["a"], "but was fed a str"),
+        ("optional(float[2])", X[0, :2].astype(np.int64), "but was fed an array of int64"),
+        ("optional(float[2])", X, "rank 1"),
+        ("optional(seq(float[2]))", [1.0], "but was fed a float"),
+    ],
+)
+def test_what_sequences_and_optionals_hold_is_checked(kind: str, value: Any, sentence: str):
+    session = InferenceSession(parse(f"g ({kind} x) => ({kind} y) {{ y = Identity(x) }}"))
+    with pytest.raises(FeedError, match=sentence):
+        session.run(None, {"x": value})
+
+
+def test_items_of_a_sequence_have_shapes_of_their_own():
+    session = InferenceSession(parse("g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }"))
+    items = [np.ones(2, np.float32), np.ones((3, 1), np.float32)]
+    ((first, second),) = session.run(None, {"x": items})
+    assert (first.shape, second.shape) == ((2,), (3, 1))
+    assert not np.shares_memory(first, items[0])
