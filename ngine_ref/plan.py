@@ -147,7 +147,7 @@ class _Drafter:
             self._permanent.add(self._index[name])
 
     def _plan(self, node: Node) -> None:
-        if node.op_type == "Identity" and not node.domain:
+        if node.op_type == "Identity" and not node.domain and node.inputs[0]:
             self._index[node.outputs[0]] = self._value(node.inputs[0])
             return
         inputs = tuple(self._value(name) if name else None for name in node.inputs)

@@ -364,3 +364,10 @@ def test_items_of_a_sequence_have_shapes_of_their_own():
     ((first, second),) = session.run(None, {"x": items})
     assert (first.shape, second.shape) == ((2,), (3, 1))
     assert not np.shares_memory(first, items[0])
+
+
+def test_an_identity_of_nothing_is_refused():
+    given = parse("g (float[2] x) => (float[2] y) { y = Identity(x) }")
+    given.graph.node[0].input[0] = ""
+    with pytest.raises(OperatorError, match="needs its input 'input', which is absent"):
+        InferenceSession(given).run(None, {"x": np.ones(2, np.float32)})
