@@ -21,9 +21,12 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
     `rules` are the rules of one fused operator.
     """
     refusals: list[Refusal] = []
-    likely = [rule for rule in rules if may_match(rule, view, anchor)]
+    unlikely: list[Rule] = []
     missing: list[Mismatch] = []
-    for rule in likely:
+    for rule in rules:
+        if not may_match(rule, view, anchor):
+            unlikely.append(rule)
+            continue
         matches: list[Match] = []
         for found in match(rule, view, anchor):
             if isinstance(found, Match):
@@ -37,8 +40,8 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
             if refusal is None:
                 return found
             refusals.append(refusal)
-    for rule in rules:
-        if rule not in likely and rule.has_labelled_nodes:  # else a mismatch is no refusal
+    for rule in unlikely:
+        if rule.has_labelled_nodes:  # else a mismatch is no refusal
             missing += [m for m in match(rule, view, anchor) if isinstance(m, Mismatch) and m.failed.number]
     if missing:
         refusals.append(_refuse_mismatches(missing, view, order))

@@ -46,7 +46,7 @@ def to_json(report: Report, *, output: str | None = None, verification: Mapping[
         "cleanups": dict(report.cleanups),
         "functions": report.functions,
         "rules_digest": report.rules_digest,
-        "fusions": [asdict(fusion) for fusion in report.fusions],
+        "fusions": [fusion._asdict() for fusion in report.fusions],
         "refusals": [asdict(refusal) for refusal in report.refusals],
         "absorptions": [asdict(absorption) for absorption in report.absorptions],
         "certificate": asdict(report.certificate),

@@ -61,7 +61,8 @@ class TensorTable:
         if named and not self._by_content and math.prod(dims) > SMALL:
             identity = self._new_identity(data_type, dims)
         else:
-            identity = self._content_identity(data_type, dims, tensor_bytes(tensor), lambda: tensor_bytes(tensor))
+            data = tensor.raw_data if named else tensor_bytes(tensor)
+            identity = self._content_identity(data_type, dims, data, lambda: tensor_bytes(tensor))
         if named:
             self._named[name] = (tensor, identity)
         return identity
