@@ -6,8 +6,10 @@ Nodes are integers: their place in the scope's list. Edges run from a producer t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import repeat
+from operator import itemgetter, le
 from typing import Any, ClassVar
 
 import networkx as nx
@@ -86,10 +88,12 @@ class DataflowGraph:
     @cached_property
     def is_sorted(self) -> bool:
         """Whether every node stands after the nodes it reads from."""
-        made = self._producer.get
-        return not any(
-            read[0] <= made(name, -1) for reads in (self._readers, self._captured) for name, read in reads.items()
-        )
+        return not any(map(self._is_read_early, (self._readers, self._captured)))
+
+    def _is_read_early(self, readers: Mapping[str, list[int]]) -> bool:
+        """Whether a value is read before it is made. Built-ins all the way: in a model there are as many as nodes."""
+        first, made = map(itemgetter(0), readers.values()), map(self._producer.get, readers, repeat(-1))
+        return any(map(le, first, made))
 
     def with_operator(self, domain: str, op_type: str) -> list[int]:
         """The nodes of one operator, in the order of the scope."""
