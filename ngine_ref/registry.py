@@ -145,7 +145,7 @@ class Operator:
             OperatorError: as `bind` says; or an input is no array.
         """
         for slot, array in enumerate(inputs):
-            if array is not None and not isinstance(array, np.ndarray):
+            if array is not None and not isinstance(array, np.ndarray | np.generic):
                 raise OperatorError(f"{self.op_type} takes arrays, but its input {slot} is a {type(array).__name__}.")
         specs = [None if array is None else TensorSpec(array.shape, array.dtype, array) for array in inputs]
         kernel = self.bind(Call(self.op_type, specs, attributes or {}, opset, output_count))
