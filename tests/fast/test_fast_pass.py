@@ -309,7 +309,7 @@ def test_the_options_switch_fast_paths_and_kept_filters():
 def test_buffers_and_filters_of_regions_are_counted():
     """A dense block of 32 to 128 channels: its map is in V, six numbers for four, and the filters are 36 for nine."""
     graph = Graph()
-    model = graph.model(dense(graph, fused=False)[0])
+    model = graph.model(dense(graph, fused=True)[0])
     images = np.ones(SIZE, np.float32)
     session = InferenceSession(model, SessionOptions(keep_filters=True))
     peaks = []
