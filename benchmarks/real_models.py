@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 
 import graphopt
-from graphopt.batchnorm_folding import RULE as FOLDING
+from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.fusion import FusionResult
-from graphopt.model_io import LoadedModel
-from graphopt.verification import VerificationReport
+from graphopt.model_files.model_io import LoadedModel
+from graphopt.verifying.verification import VerificationReport
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from support.real_models import LIGHT, PACKAGED, RealModel, UnavailableError

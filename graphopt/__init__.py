@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     )
     from graphopt.explanation import Explanation, Verdict, explain
     from graphopt.fusion import FusionResult, fuse
-    from graphopt.inlining import unfuse
     from graphopt.ledger import Absorption, Fusion, Refusal, Report
-    from graphopt.rule_set import RuleSet, load_rules
-    from graphopt.verification import VerificationReport, verify
+    from graphopt.rewriting.inlining import unfuse
+    from graphopt.rule_files.rule_set import RuleSet, load_rules
+    from graphopt.verifying.verification import VerificationReport, verify
 
 _HOMES = {
     "errors": (
@@ -38,10 +38,10 @@ _HOMES = {
     ),
     "explanation": ("Explanation", "Verdict", "explain"),
     "fusion": ("FusionResult", "fuse"),
-    "inlining": ("unfuse",),
+    "rewriting.inlining": ("unfuse",),
     "ledger": ("Absorption", "Fusion", "Refusal", "Report"),
-    "rule_set": ("RuleSet", "load_rules"),
-    "verification": ("VerificationReport", "verify"),
+    "rule_files.rule_set": ("RuleSet", "load_rules"),
+    "verifying.verification": ("VerificationReport", "verify"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

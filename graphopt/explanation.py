@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from graphopt import model_io
-from graphopt.batchnorm_candidates import CONDITIONS, FINITE
-from graphopt.batchnorm_folding import RULE as FOLDING
-from graphopt.batchnorm_folding import Folding, fold_batchnorms
 from graphopt.cleanups.names import CLEANUPS
-from graphopt.dataflow import DataflowGraph
-from graphopt.eligibility import REQUIREMENTS, Candidate, Order
 from graphopt.errors import UsageError
+from graphopt.folding.batchnorm_candidates import CONDITIONS, FINITE
+from graphopt.folding.batchnorm_folding import RULE as FOLDING
+from graphopt.folding.batchnorm_folding import Folding, fold_batchnorms
 from graphopt.fusion import FusionResult, Rules, fuse
+from graphopt.graph.dataflow import DataflowGraph
 from graphopt.ledger import Refusal
-from graphopt.matcher import Match, Mismatch, match
-from graphopt.model_io import LoadedModel, Model
+from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order
+from graphopt.matching.matcher import Match, Mismatch, match
+from graphopt.model_files import model_io
+from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.rule import PatternNode, Rule
-from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,34 +12,34 @@ from typing import TYPE_CHECKING
 
 from onnx import FunctionProto, ModelProto
 
-from graphopt import model_io
-from graphopt.adoption import Adopter
-from graphopt.assembly import assemble
-from graphopt.bare_calls import bodies_of_bare_calls, bodies_of_written_calls, body_of
-from graphopt.batchnorm_folding import RULE as FOLDING
-from graphopt.batchnorm_folding import fold_batchnorms
-from graphopt.certificate import certify
 from graphopt.cleanups.driver import clean
 from graphopt.cleanups.names import AFTER_FUSION, known_cleanups
-from graphopt.dataflow import DataflowGraph, sort_nodes
-from graphopt.decision import decide
-from graphopt.eligibility import Order
 from graphopt.errors import CertificateError, UsageError, VerificationError
-from graphopt.fused_node import FusedNode
-from graphopt.graph_reader import GraphReader
+from graphopt.folding.batchnorm_folding import RULE as FOLDING
+from graphopt.folding.batchnorm_folding import fold_batchnorms
+from graphopt.graph.dataflow import DataflowGraph, sort_nodes
+from graphopt.graph.graph_reader import GraphReader
+from graphopt.graph.scope import Node, Scope, read_scopes
 from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
-from graphopt.matcher import Match
-from graphopt.model_io import LoadedModel, Model
-from graphopt.outlining import Outliner
-from graphopt.prefix_sharing import share_prefixes
+from graphopt.matching.decision import decide
+from graphopt.matching.eligibility import Order
+from graphopt.matching.matcher import Match
+from graphopt.model_files import model_io
+from graphopt.model_files.model_io import LoadedModel, Model
+from graphopt.proof.certificate import certify
+from graphopt.rewriting.adoption import Adopter
+from graphopt.rewriting.assembly import assemble
+from graphopt.rewriting.bare_calls import bodies_of_bare_calls, bodies_of_written_calls, body_of
+from graphopt.rewriting.fused_node import FusedNode
+from graphopt.rewriting.outlining import Outliner
+from graphopt.rewriting.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
-from graphopt.rule_set import DEFAULT_SET, RuleSet, load_rules
-from graphopt.scope import Node, Scope, read_scopes
-from graphopt.target import Target
-from graphopt.target_check import refuses
+from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.targets.target import Target
+from graphopt.targets.target_check import refuses
 
 if TYPE_CHECKING:
-    from graphopt.verification import VerificationReport
+    from graphopt.verifying.verification import VerificationReport
 
 Rules = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | RuleSet
 Observer = Callable[[Sequence[Rule], DataflowGraph, int, Match | Refusal | str | None, Order], None]
@@ -174,7 +174,7 @@ def _folded(loaded: LoadedModel, rules: RuleSet, ledger: Ledger) -> LoadedModel:
 def _verified(original: LoadedModel, fused: FusionResult, verifier: Verifier | None) -> FusionResult:
     """The result with the comparison of its numbers."""
     if verifier is None:
-        from graphopt.verification import verify  # it loads onnxruntime, which nothing else here needs
+        from graphopt.verifying.verification import verify  # it loads onnxruntime, which nothing else here needs
 
         verifier = verify
     outcome = verifier(original, replace(original, model=fused.model))

@@ -13,15 +13,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from graphopt.batchnorm_folding import RULE as FOLDING
-from graphopt.eligibility import sentence
 from graphopt.explanation import Explanation, Verdict
+from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.ledger import Refusal, Report
+from graphopt.matching.eligibility import sentence
 from graphopt.rule import Condition, PatternNode, Rule
-from graphopt.target_check import CANNOT_RUN, Problem
+from graphopt.targets.target_check import CANNOT_RUN, Problem
 
 if TYPE_CHECKING:
-    from graphopt.verification import VerificationReport
+    from graphopt.verifying.verification import VerificationReport
 
 JSON_SCHEMA = 1
 """The version of the JSON report: keys may be added, never renamed."""

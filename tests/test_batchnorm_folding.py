@@ -16,11 +16,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support.text_models import IMAGE, Array, feeds, model, nodes, random_array, run
 
 import graphopt
-from graphopt import batchnorm_folding, folded_weights, model_io
 from graphopt.cli import main
-from graphopt.comparison import compare
 from graphopt.errors import ModelError, VerificationError
+from graphopt.folding import batchnorm_folding, folded_weights
 from graphopt.ledger import Refusal
+from graphopt.model_files import model_io
+from graphopt.verifying.comparison import compare
 
 NORM = "BatchNormalization (c, s, o, m, v)"
 CONV = f"c = Conv (x, w, b) y = {NORM}"

@@ -15,7 +15,7 @@ from support.soundness import check_fusing
 
 import graphopt
 import ngine_ref
-from graphopt import model_io
+from graphopt.model_files import model_io
 
 FOLDER = Path(__file__).parent / "cases"
 CASES = {path.name: json.loads((path / "case.json").read_text()) for path in sorted(FOLDER.iterdir()) if path.is_dir()}

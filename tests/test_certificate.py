@@ -8,9 +8,9 @@ import pytest
 from onnx import helper, numpy_helper
 from support.certificate_models import FUSED, MUL_ADD, TAIL, image, parse, reason
 
-from graphopt.certificate import certify
 from graphopt.demo_models import rrdbnet, span, srvgg
 from graphopt.errors import ModelError
+from graphopt.proof.certificate import certify
 
 CONV_ACT = image("c = Conv (x, w, b)  y = LeakyRelu <alpha: float = 0.2> (c)")
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -155,7 +155,7 @@ def test_types_are_not_inferred_where_nothing_was_cleaned(monkeypatch: pytest.Mo
     def never(*_: object, **__: object) -> object:
         raise AssertionError("types were inferred")
 
-    monkeypatch.setattr("graphopt.value_types.inferred_shapes", never)
+    monkeypatch.setattr("graphopt.graph.value_types.inferred_shapes", never)
     one = parse("a = Cast <to = 10> (x)  b = Reshape (f, s)  y = my.Op (a, b)", {"s": np.array([2, 4, 3, 3])})
     assert certify(one, one).ok
 

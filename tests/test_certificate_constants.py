@@ -14,7 +14,7 @@ from support.certificate_models import (
     with_weight,
 )
 
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 
 @pytest.mark.parametrize("elements", [4, 40_000])

@@ -5,9 +5,9 @@ import pytest
 from onnx import TensorProto, helper
 from support.certificate_models import CONV_LEAKY_RELU, FUSED, MUL_ADD, TAIL, assert_same, image, parse
 
-from graphopt.certificate import certify
 from graphopt.errors import UsageError
-from graphopt.value_numbering import ValueNumbering
+from graphopt.proof.certificate import certify
+from graphopt.proof.value_numbering import ValueNumbering
 
 CONV_ACT = image("c = Conv <pads: ints = [1,1,1,1]> (x, w, b)  y = LeakyRelu <alpha: float = 0.2> (c)")
 CONV_ACT_FUSED = image("y = ai.ngine.ConvLeakyRelu <pads: ints = [1,1,1,1], alpha: float = 0.2> (x, w, b)")

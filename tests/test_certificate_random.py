@@ -3,7 +3,7 @@
 import pytest
 from support.certificate_models import FUSED, MUL_ADD, assert_same, image, parse, reason
 
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 
 @pytest.mark.parametrize("op", ["RandomNormalLike", "RandomUniformLike", "Bernoulli", "my.Op"])

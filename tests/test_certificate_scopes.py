@@ -5,8 +5,8 @@ import pytest
 from onnx import AttributeProto, helper
 from support.certificate_models import FUSED, MUL_ADD, assert_same, image, parse, reason
 
-from graphopt.certificate import certify
 from graphopt.errors import ModelError
+from graphopt.proof.certificate import certify
 
 
 def test_body_of_a_local_function_changed():
@@ -69,7 +69,7 @@ def test_input_of_an_inner_body_is_not_that_of_the_outer():
 
 
 def test_a_bomb_of_fused_functions_is_an_error(monkeypatch):
-    monkeypatch.setattr("graphopt.value_numbering.INLINED_NODES", 1000)
+    monkeypatch.setattr("graphopt.proof.value_numbering.INLINED_NODES", 1000)
     head = '<domain: "ai.ngine", opset_import: ["" : 17, "ai.ngine" : 1]>'
     functions = [f"{head} F0 (a) => (y) {{ y = Relu (a) }}"]
     for level in range(1, 64):

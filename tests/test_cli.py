@@ -15,8 +15,8 @@ from support.text_models import assert_same_numbers, model
 
 import graphopt
 from graphopt import demo_models, fusion
-from graphopt.certificate import Certificate
 from graphopt.cli import main
+from graphopt.proof.certificate import Certificate
 
 TEXT = "c = Conv (x, w, b)  t = LeakyRelu (c)  y = Concat <axis: int = 1> (x, t)"
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.external_models import VALUES, external, with_initializers, write
 
 from graphopt.errors import ModelError, SaveError
-from graphopt.model_io import LoadedModel, load, save
+from graphopt.model_files.model_io import LoadedModel, load, save
 
 
 def files(folder: Path) -> list[str]:
@@ -105,7 +105,7 @@ def test_links_that_cannot_be_made(
 
     other = tmp_path / "other"
     other.mkdir()
-    monkeypatch.setattr("graphopt.atomic_files.os.link", fail)
+    monkeypatch.setattr("graphopt.model_files.atomic_files.os.link", fail)
     with pytest.raises(SaveError, match=f"cannot be hard-linked to .*{reason}; without linking, the weights are"):
         save(source.model, other / "out.onnx", source=source, link_weights=True)
     assert list(other.iterdir()) == []
@@ -144,7 +144,7 @@ def test_a_failed_save_takes_its_data_and_folders_away(
 
     other = tmp_path / "other"
     other.mkdir()
-    monkeypatch.setattr("graphopt.atomic_files.os.replace", replace_but_not_the_last)
+    monkeypatch.setattr("graphopt.model_files.atomic_files.os.replace", replace_but_not_the_last)
     with pytest.raises(SaveError, match="No space left on device"):
         save(source.model, other / "out.onnx", source=source)
     assert len(calls) == 3
@@ -268,7 +268,7 @@ def test_holes_stay_holes(tmp_path: Path, pack: bool) -> None:
 def test_twelve_gibibytes_are_not_read(tmp_path: Path) -> None:
     path = sparse_model(tmp_path / "source", 12)
     program = (
-        "import sys; from graphopt.model_io import load, save; loaded = load(sys.argv[1]); "
+        "import sys; from graphopt.model_files.model_io import load, save; loaded = load(sys.argv[1]); "
         "save(loaded.model, sys.argv[2], source=loaded)"
     )
     # A process begins with the peak of the one that started it, so a small one stands between this and the measured.

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from support.external_models import VALUES, external, with_initializers, write
 
 from graphopt.errors import ModelError
-from graphopt.model_io import load
+from graphopt.model_files.model_io import load
 
 PLACES = {
     "whole file": {"location": "w.bin"},

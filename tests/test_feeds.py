@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import graphopt
-from graphopt.feeds import make_feeds
+from graphopt.verifying.feeds import make_feeds
 
 
 def takes(element_type: int, shape: list[int | str]) -> ModelProto:

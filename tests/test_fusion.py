@@ -16,7 +16,7 @@ from support.text_models import LEVELS, assert_same_numbers, feeds, fused, model
 
 import graphopt
 from graphopt import demo_models
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 # The demo models: counts and node totals, as published for their topologies.
 

@@ -17,14 +17,15 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import graphopt
-from graphopt import decision, fusion
-from graphopt.certificate import certify
-from graphopt.dataflow import DataflowGraph
+from graphopt import fusion
 from graphopt.demo_models import rrdbnet
 from graphopt.fusion import Observer, fuse
-from graphopt.matcher import Match
-from graphopt.rule_set import load_rules
-from graphopt.value_numbering import ValueNumbering
+from graphopt.graph.dataflow import DataflowGraph
+from graphopt.matching import decision
+from graphopt.matching.matcher import Match
+from graphopt.proof.certificate import certify
+from graphopt.proof.value_numbering import ValueNumbering
+from graphopt.rule_files.rule_set import load_rules
 
 SMALL = 40
 """Large enough that what is done once does not hide what grows."""

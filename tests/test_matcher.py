@@ -10,9 +10,9 @@ from support.text_models import assert_fuses, assert_same_numbers, fused, model,
 
 import graphopt
 from graphopt import RuleSet, load_rules
-from graphopt.dataflow import DataflowGraph
-from graphopt.matcher import Match, match
-from graphopt.scope import read_scopes
+from graphopt.graph.dataflow import DataflowGraph
+from graphopt.graph.scope import read_scopes
+from graphopt.matching.matcher import Match, match
 
 RuleMaker = Callable[..., RuleSet]
 

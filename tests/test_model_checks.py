@@ -8,8 +8,8 @@ import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, parser
 
 from graphopt.errors import ModelError
-from graphopt.model_checks import check_model
-from graphopt.model_walk import iterate_graphs, iterate_tensors
+from graphopt.graph.model_walk import iterate_graphs, iterate_tensors
+from graphopt.model_files.model_checks import check_model
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]> '
 RELU = "g (float[1] x) => (float[1] y) { y = Relu(x) }"

@@ -13,10 +13,11 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, parser
 
-from graphopt import atomic_files, demo_models, model_io
-from graphopt.atomic_files import check_destination
+from graphopt import demo_models
 from graphopt.errors import ModelError, SaveError, UsageError
-from graphopt.model_io import load, save
+from graphopt.model_files import atomic_files, model_io
+from graphopt.model_files.atomic_files import check_destination
+from graphopt.model_files.model_io import load, save
 
 TEXT = '<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
 
@@ -201,7 +202,9 @@ def test_a_killed_save_leaves_the_old_file_intact(tmp_path: Path) -> None:
     program = f"""
 import os, sys, time
 from onnx import parser
-from graphopt import atomic_files, demo_models, model_io
+from graphopt import demo_models
+from graphopt.model_files import atomic_files
+from graphopt.model_files import model_io
 def stuck(descriptor):
     print("writing", flush=True)
     time.sleep(60)

@@ -15,7 +15,7 @@ from onnx import ModelProto
 from support.image_models import image
 
 import graphopt
-from graphopt import model_io
+from graphopt.model_files import model_io
 
 SECONDS = 20
 """Far more than any of these files may take; only an endless loop reaches it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.rule_set import load_rules, shipped_folder, shipped_sets
+from graphopt.rule_files.rule_set import load_rules, shipped_folder, shipped_sets
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,7 +55,7 @@ def test_types_licence_and_command_are_shipped(wheel: zipfile.ZipFile):
 def test_the_unpacked_package_finds_its_rules(wheel: zipfile.ZipFile, tmp_path: Path):
     wheel.extractall(tmp_path)
     script = (
-        "import graphopt, graphopt.rule_set as r; print(graphopt.__file__); print(r.shipped_folder()); "
+        "import graphopt, graphopt.rule_files.rule_set as r; print(graphopt.__file__); print(r.shipped_folder()); "
         "print(graphopt.load_rules().digest)"
     )
     done = subprocess.run(

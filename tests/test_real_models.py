@@ -14,10 +14,10 @@ from support.real_models import LIGHT, PACKAGED, RealModel, UnavailableError
 from support.text_models import LEVELS, run
 
 import graphopt
-from graphopt.feeds import make_feeds
 from graphopt.fusion import FusionResult
-from graphopt.model_io import LoadedModel
-from graphopt.verification import VerificationReport
+from graphopt.model_files.model_io import LoadedModel
+from graphopt.verifying.feeds import make_feeds
+from graphopt.verifying.verification import VerificationReport
 
 BY_NAME = {item.name: item for item in (*LIGHT, *PACKAGED)}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import RuleError
-from graphopt.rule_loader import load_rule_text
+from graphopt.rule_files.rule_loader import load_rule_text
 
 HEADER = '<domain: "my", opset_import: ["" : 17, "my" : 1, "require" : 1]>'
 GOOD = f"""# Relu of a Sigmoid.

@@ -9,9 +9,9 @@ import pytest
 from support.command_line import graphopt_command
 
 import graphopt
-from graphopt.rule_set import load_rules, shipped_folder
-from graphopt.target import load_target, shipped_targets
-from graphopt.target_check import CANNOT_RUN, DIFFERS, check
+from graphopt.rule_files.rule_set import load_rules, shipped_folder
+from graphopt.targets.target import load_target, shipped_targets
+from graphopt.targets.target_check import CANNOT_RUN, DIFFERS, check
 from ngine_ref.target import describe
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]> '

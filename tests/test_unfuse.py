@@ -10,7 +10,7 @@ from support.text_models import LEVELS, assert_same_numbers, fused, model, nodes
 
 import graphopt
 from graphopt import demo_models
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 
 def example() -> ModelProto:

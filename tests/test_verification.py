@@ -12,11 +12,12 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import graphopt
-from graphopt import demo_models, verification
-from graphopt.comparison import compare, compare_values
+from graphopt import demo_models
 from graphopt.errors import ModelError, UsageError
-from graphopt.feeds import make_feeds
-from graphopt.value_sizes import value_sizes
+from graphopt.graph.value_sizes import value_sizes
+from graphopt.verifying import verification
+from graphopt.verifying.comparison import compare, compare_values
+from graphopt.verifying.feeds import make_feeds
 from ngine_ref import registry
 from ngine_ref.registry import Array, Call, Kernel, Workspace
 

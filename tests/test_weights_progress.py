@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from graphopt.weights_progress import LARGE, weights_progress
+from graphopt.model_files.weights_progress import LARGE, weights_progress
 
 
 def shown(total: int, *, terminal: bool = True) -> str:

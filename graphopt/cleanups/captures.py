@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from graphopt.scope import Scope
+from graphopt.graph.scope import Scope
 
 
 class Captured:

@@ -8,9 +8,9 @@ from onnx import GraphProto, ModelProto
 
 from graphopt.cleanups.sweep import sweep
 from graphopt.cleanups.unused import drop_dead_nodes, drop_unused_initializers
+from graphopt.graph.scope import Scope, note_captures
+from graphopt.graph.value_types import ValueTypes
 from graphopt.ledger import Cleaned
-from graphopt.scope import Scope, note_captures
-from graphopt.value_types import ValueTypes
 
 
 def clean(model: ModelProto, scopes: Sequence[Scope], chosen: Collection[str]) -> list[Cleaned]:

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from onnx import defs
 
-from graphopt.fused_node import FusedNode
-from graphopt.scope import Node
+from graphopt.graph.scope import Node
+from graphopt.rewriting.fused_node import FusedNode
 
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}

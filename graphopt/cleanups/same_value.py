@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from graphopt.scope import Node
-from graphopt.value_types import TensorType, keeps_shape
+from graphopt.graph.scope import Node
+from graphopt.graph.value_types import TensorType, keeps_shape
 
 
 class Place(Protocol):

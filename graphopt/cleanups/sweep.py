@@ -15,11 +15,11 @@ from onnx import AttributeProto, GraphProto, TensorProto
 from graphopt.cleanups.captures import Captured, rename_captured
 from graphopt.cleanups.effects import is_deterministic
 from graphopt.cleanups.same_value import SAME_VALUE
-from graphopt.constant_nodes import constant_tensor
-from graphopt.dataflow import DataflowGraph
+from graphopt.graph.constant_nodes import constant_tensor
+from graphopt.graph.dataflow import DataflowGraph
+from graphopt.graph.scope import Node, Scope
+from graphopt.graph.value_types import TensorType, ValueTypes
 from graphopt.ledger import Cleaned
-from graphopt.scope import Node, Scope
-from graphopt.value_types import TensorType, ValueTypes
 
 
 def sweep(scope: Scope, chosen: Collection[str], types: ValueTypes | None) -> list[Cleaned]:

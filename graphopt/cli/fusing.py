@@ -40,8 +40,8 @@ from graphopt.cli.verifying import verify_loaded
 from graphopt.cli.writing import Weights, save
 
 if TYPE_CHECKING:
-    from graphopt.model_io import LoadedModel
-    from graphopt.verification import VerificationReport
+    from graphopt.model_files.model_io import LoadedModel
+    from graphopt.verifying.verification import VerificationReport
 
 
 @app.command()
@@ -75,13 +75,13 @@ def fuse(
     quiet: QuietOption = False,
 ) -> None:
     """Fuse a model's operators, prove the result, and write it."""
-    from graphopt import model_io
-    from graphopt.atomic_files import check_destination, write_text
     from graphopt.cli.option_values import parse_cleanups
     from graphopt.errors import VerificationError
     from graphopt.fusion import fuse as fuse_model
+    from graphopt.model_files import model_io
+    from graphopt.model_files.atomic_files import check_destination, write_text
     from graphopt.report import console, fusion_tables, to_json, verification_table
-    from graphopt.target import load_target
+    from graphopt.targets.target import load_target
 
     loaded = model_io.load(model)
     target = None if dry_run else output or default_output(model)
@@ -186,9 +186,9 @@ def unfuse(
     quiet: QuietOption = False,
 ) -> None:
     """Put the standard operators back, with their names."""
-    from graphopt import model_io
-    from graphopt.inlining import unfuse as unfuse_model
+    from graphopt.model_files import model_io
     from graphopt.report import console
+    from graphopt.rewriting.inlining import unfuse as unfuse_model
 
     loaded = model_io.load(model)
     name = model.removeprefix("demo:").removesuffix(".onnx").removesuffix(".fused")

@@ -22,10 +22,10 @@ def check(
     target_name: Annotated[str, typer.Option("--target", metavar="NAME|FILE", help="An engine: a name or a file.")],
 ) -> None:
     """List every node that an engine cannot run, or would run differently, worst first."""
-    from graphopt import model_io
+    from graphopt.model_files import model_io
     from graphopt.report import check_table, console
-    from graphopt.target import load_target
-    from graphopt.target_check import check as check_model
+    from graphopt.targets.target import load_target
+    from graphopt.targets.target_check import check as check_model
 
     target = load_target(target_name)
     problems = check_model(model_io.load(model).model, target)
@@ -38,7 +38,7 @@ def check(
 def list_rules(rules: RulesOption = None) -> None:
     """List the rules with their conditions."""
     from graphopt.report import console, rules_table
-    from graphopt.rule_set import load_rules
+    from graphopt.rule_files.rule_set import load_rules
 
     console().print(rules_table(load_rules(rules or "ngine").rules))
 

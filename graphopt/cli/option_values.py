@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt.errors import UsageError
-from graphopt.feeds import Array, read_input
+from graphopt.verifying.feeds import Array, read_input
 
 
 def parse_cleanups(texts: Sequence[str] | None, *, none: bool) -> list[str] | None:

@@ -19,8 +19,8 @@ from graphopt.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from graphopt.model_io import LoadedModel
-    from graphopt.verification import VerificationReport
+    from graphopt.model_files.model_io import LoadedModel
+    from graphopt.verifying.verification import VerificationReport
 
 
 @app.command()
@@ -39,9 +39,9 @@ def verify(
     """Run two models on the same inputs and compare every value that both have."""
     import json
 
-    from graphopt import model_io
-    from graphopt.atomic_files import check_destination, write_text
     from graphopt.errors import VerificationError
+    from graphopt.model_files import model_io
+    from graphopt.model_files.atomic_files import check_destination, write_text
     from graphopt.report import console, verification_table
 
     if report is not None:
@@ -72,7 +72,7 @@ def verify_loaded(
 
     from graphopt.cli.option_values import parse_inputs, parse_shapes
     from graphopt.report import console
-    from graphopt.verification import verify as verify_models
+    from graphopt.verifying.verification import verify as verify_models
 
     out = console(stderr=True, quiet=quiet)
     with Progress(console=out, transient=True, disable=not out.is_terminal) as progress:

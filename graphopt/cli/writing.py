@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from graphopt.model_io import LoadedModel
+    from graphopt.model_files.model_io import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Weights:
 
 def save(model: ModelProto, target: str, source: LoadedModel, weights: Weights, *, quiet: bool) -> None:
     """Write a model, with a progress bar on stderr while much is copied."""
-    from graphopt import model_io
+    from graphopt.model_files import model_io
+    from graphopt.model_files.weights_progress import weights_progress
     from graphopt.report import console
-    from graphopt.weights_progress import weights_progress
 
     with weights_progress(console(stderr=True, quiet=quiet)) as on_progress:
         model_io.save(

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 HEADER = (
     '<ir_version: {ir}, opset_import: ["" : {opset}, "ai.ngine" : 1, "my" : 1, "ai.ngine.p1" : 1, "ai.ngine.p2" : 1]>'

@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 import graphopt
 import ngine_ref
-from graphopt.certificate import certify
+from graphopt.proof.certificate import certify
 
 Feeds = Mapping[str, Any]
 

@@ -1,0 +1,1 @@
+"""Folding weights into weights: the one rewrite that changes values, and says so."""

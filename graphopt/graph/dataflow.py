@@ -1,0 +1,225 @@
+"""The data-flow view of one scope: who makes a value, who reads it, what is constant. Read-only.
+
+Nodes are integers: their place in the scope's list. Edges run from a producer to each of its readers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import repeat
+from operator import itemgetter, le
+from typing import Any, ClassVar
+
+import networkx as nx
+from onnx import TensorProto
+
+from graphopt.errors import ModelError
+from graphopt.graph.constant_nodes import constant_tensor
+from graphopt.graph.identity_paths import IdentityPaths
+from graphopt.graph.scope import FUSED_DOMAIN, Dims, Node, Scope
+
+# fmt: off
+_RANK_KEEPING = frozenset({
+    "AveragePool", "BatchNormalization", "Cast", "Clip", "Concat", "Dropout", "Elu", "Erf", "Gelu", "HardSigmoid",
+    "HardSwish", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "MaxPool", "Mish", "PRelu", "Relu", "Selu",
+    "Sigmoid", "Softplus", "Softsign", "Tanh",
+})
+# fmt: on
+"""Operators whose output has the rank of their first input."""
+
+
+_SHOWN = 12
+"""Of a longer cycle a message names so many nodes."""
+
+
+class LeanGraph(nx.DiGraph):  # type: ignore[misc]  # networkx has no types of its own
+    """A directed graph whose edges share one empty attribute dictionary: a tenth of the memory."""
+
+    _no_attributes: ClassVar[dict[str, Any]] = {}
+
+    def edge_attr_dict_factory(self) -> dict[str, Any]:
+        """What networkx stores with an edge."""
+        return self._no_attributes
+
+
+class DataflowGraph:
+    """Producers, readers by slot, captures, outputs and constants of one scope."""
+
+    @classmethod
+    def of(cls, scope: Scope) -> DataflowGraph:
+        """The view of a scope as it stands now; made anew only when the scope's nodes have changed."""
+        view = scope.view
+        if not isinstance(view, DataflowGraph) or view.nodes is not scope.nodes:
+            view = scope.view = cls(scope)
+        return view
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.nodes: list[Node] = scope.nodes
+        self.outputs = frozenset(scope.outputs).union(scope.training_reads)
+        """The values that leave the scope."""
+        producer: dict[str, int] = {}
+        readers: defaultdict[str, list[int]] = defaultdict(list)
+        by_operator: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        captured: defaultdict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
+            by_operator[node.domain, node.op_type].append(index)
+            for name in node.inputs:
+                readers[name].append(index)
+            for body in node.bodies:
+                for name in body.captures:
+                    captured[name].append(index)
+            for name in node.outputs:
+                producer[name] = index
+        producer.pop("", None)
+        readers.pop("", None)
+        self._producer = producer
+        self._readers = readers
+        self._captured = captured
+        self._by_operator = by_operator
+        identities = by_operator.get(("", "Identity"))
+        self.paths = IdentityPaths(self.nodes, identities, readers, self.outputs, captured) if identities else None
+        """The Identity nodes to look through; None where there are none."""
+        self._sources: dict[str, str] = {}
+        self._ranks: dict[str, int | None] = {}
+
+    @cached_property
+    def is_sorted(self) -> bool:
+        """Whether every node stands after the nodes it reads from."""
+        return not any(map(self._is_read_early, (self._readers, self._captured)))
+
+    def _is_read_early(self, readers: Mapping[str, list[int]]) -> bool:
+        """Whether a value is read before it is made. Built-ins all the way: in a model there are as many as nodes."""
+        first, made = map(itemgetter(0), readers.values()), map(self._producer.get, readers, repeat(-1))
+        return any(map(le, first, made))
+
+    def with_operator(self, domain: str, op_type: str) -> list[int]:
+        """The nodes of one operator, in the order of the scope."""
+        return self._by_operator.get((domain, op_type), [])
+
+    def producer(self, value: str) -> int | None:
+        """The node that makes a value; None for inputs, initializers and captured values."""
+        return self._producer.get(value)
+
+    def operator_of(self, value: str) -> tuple[str, str] | None:
+        """Domain and name of the operator that makes a value."""
+        index = self._producer.get(value)
+        return None if index is None else (self.nodes[index].domain, self.nodes[index].op_type)
+
+    def readers(self, value: str) -> list[int]:
+        """The nodes that read a value, one entry for each input slot that does; Identity nodes are looked through."""
+        if self.paths is not None:
+            behind = self.paths.readers(value)
+            if behind is not None:
+                return behind
+        return self._readers.get(value, [])
+
+    def captures(self, value: str) -> list[int]:
+        """The nodes inside whose bodies a value is read, one entry for each read, at any depth."""
+        return self._captured.get(value, [])
+
+    def read_count(self, value: str) -> int:
+        """How often a value is read in all: by slots, by bodies, and by whoever is outside of this scope."""
+        return len(self.readers(value)) + len(self.captures(value)) + (value in self.outputs)
+
+    def constant(self, value: str) -> TensorProto | None:
+        """The tensor of a value that never changes: an initializer, or a Constant node's; None for any other."""
+        index = self._producer.get(value)
+        if index is not None and self._is_identity(self.nodes[index]):
+            value = self._behind_identities(value)
+            index = self._producer.get(value)
+        return self.scope.constant(value) if index is None else constant_tensor(self.nodes[index])
+
+    def _is_identity(self, node: Node) -> bool:
+        return node.op_type == "Identity" and node.domain == "" and len(node.inputs) == 1
+
+    def _behind_identities(self, value: str) -> str:
+        """The value that a chain of Identity nodes passes on. Chains may be long and have many readers: each link is
+        followed once."""
+        known, passed = self._sources, []
+        while value not in known:
+            known[value] = value  # a circle ends where it began
+            passed.append(value)
+            index = self._producer.get(value)
+            if index is None or not self._is_identity(self.nodes[index]):
+                break
+            value = self.nodes[index].inputs[0]
+        known.update(dict.fromkeys(passed, known[value]))
+        return known[value]
+
+    def dims(self, value: str) -> Dims | None:
+        """The shape of a value, as far as the model states it (None for a dimension it leaves open)."""
+        tensor = self.constant(value)
+        return tuple(tensor.dims) if tensor is not None else self.scope.declared_dims(value)
+
+    def rank(self, value: str) -> int | None:
+        """The rank of a value: stated by the model, or that of a convolution's weight further up; None if unknown."""
+        known, passed = self._ranks, []
+        while value not in known:
+            known[value] = None  # a circle ends where it began
+            passed.append(value)
+            rank, source = self._rank_or_source(value)
+            if source is None:
+                known[value] = rank
+                break
+            value = source
+        known.update(dict.fromkeys(passed, known[value]))
+        return known[value]
+
+    def _rank_or_source(self, value: str) -> tuple[int | None, str | None]:
+        """The rank of a value, or else another value that has the same."""
+        dims = self.dims(value)
+        if dims is not None:
+            return len(dims), None
+        index = self._producer.get(value)
+        if index is None:
+            return None, None
+        node = self.nodes[index]
+        if node.domain in ("", FUSED_DOMAIN) and node.op_type.startswith("Conv") and len(node.inputs) > 1:
+            weight = self.dims(node.inputs[1])
+            return (None if weight is None else len(weight)), None
+        if node.domain != "" or node.op_type not in _RANK_KEEPING or not node.inputs:
+            return None, None
+        return None, node.inputs[0]
+
+    @cached_property
+    def graph(self) -> LeanGraph:
+        """The scope as a networkx graph: an edge from each producer to each reader, captured reads included."""
+        graph = LeanGraph()
+        graph.add_nodes_from(range(len(self.nodes)))
+        graph.add_edges_from(self._edges())
+        return graph
+
+    def _edges(self) -> Iterator[tuple[int, int]]:
+        for reads in (self._readers, self._captured):
+            for value, indices in reads.items():
+                made_by = self._producer.get(value)
+                if made_by is not None:
+                    for index in indices:
+                        yield made_by, index
+
+    def topological_order(self) -> list[int]:
+        """The nodes so that producers come before readers, otherwise in the order of the file (a stable sort).
+
+        Raises:
+            ModelError: the nodes form a cycle; the message names its nodes.
+        """
+        try:
+            return list(nx.lexicographical_topological_sort(self.graph))
+        except nx.NetworkXUnfeasible:
+            cycle = [self.nodes[a].title for a, _ in nx.find_cycle(self.graph)]
+            shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], f"{len(cycle) - _SHOWN} more"]
+            raise ModelError(f"The nodes form a cycle: {' -> '.join([*shown, cycle[0]])}.") from None
+
+
+def sort_nodes(scope: Scope) -> None:
+    """Bring the nodes of a scope into topological order; a sorted scope stays as it is.
+
+    Raises:
+        ModelError: the nodes form a cycle.
+    """
+    view = DataflowGraph.of(scope)
+    if not view.is_sorted:
+        scope.nodes = [scope.nodes[index] for index in view.topological_order()]

@@ -1,0 +1,1 @@
+"""The certificate: two models are the same expressions. It shares no code with matching and rewriting."""

@@ -1,0 +1,1 @@
+"""From matches to a new model, and back: outlining, prefix sharing, assembly, inlining."""

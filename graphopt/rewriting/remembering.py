@@ -1,0 +1,130 @@
+"""From the nodes of a match to what the fused node remembers of them, so that `unfuse` gives them back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from onnx import NodeProto
+
+from graphopt.graph.dataflow import DataflowGraph
+from graphopt.graph.scope import Node
+from graphopt.matching.matcher import Match
+from graphopt.rewriting.fused_node import FusedNode
+from graphopt.rewriting.record import NO_METADATA, Replaced
+from graphopt.rule import PatternNode, Rule
+
+
+class Note(NamedTuple):
+    """What is to be remembered of a matched node because of its attributes: the same for all nodes that have those."""
+
+    axis: int | None = None
+    """Its axis, where the fused node states it otherwise."""
+    attributes: tuple[str, ...] | None = None
+    """Its attributes in their order, where inlining gives them in another."""
+    written: frozenset[str] = frozenset()
+    """Of a fused node: the attributes it lacks and the new fused node writes out."""
+
+
+def note(rule: Rule, pattern: PatternNode, node: Node) -> Note:
+    """What the attributes of a node give to remember, at its place in a rule's body."""
+    if isinstance(node, FusedNode):
+        written = {name for name, target in pattern.references.items() if target in rule.defaults}
+        return Note(written=frozenset(written.difference(node.attributes)))
+    normalised = pattern is rule.anchor and any(condition.kind == "axis" for condition in rule.conditions)
+    axis = node.attributes["axis"].i if normalised else None
+    return Note(axis if axis is not None and axis < 0 else None, _attribute_order(pattern, node))
+
+
+def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> tuple[Replaced, ...]:
+    """The standard nodes that the fused node of a match stands for; `notes` has one entry for each matched node."""
+    replaced: list[Replaced] = []
+    for pattern, index, about in zip(match.rule.body, match.nodes, notes, strict=True):
+        node = view.nodes[index]
+        if isinstance(node, FusedNode):
+            replaced += _without_written(node, about.written)
+            continue
+        proto, inputs = node.proto, node.inputs
+        texts = {"name": node.name, "domain": proto.domain, "doc_string": proto.doc_string}
+        replaced.append(
+            Replaced(
+                node.op_type,
+                node.name,
+                node.outputs,
+                pattern.is_commutative and inputs != tuple(match.values.get(name) for name in pattern.inputs),
+                len(inputs) if inputs and not inputs[-1] else None,
+                _remembered_inputs(match, view, pattern, node),
+                about.axis,
+                texts["domain"],
+                texts["doc_string"],
+                _metadata(proto),
+                _empty_fields(proto, texts),
+                about.attributes,
+            )
+        )
+    replaced += [_passed_on(view.nodes[index]) for index in match.identities]
+    return tuple(replaced)
+
+
+def _passed_on(identity: Node) -> Replaced:
+    proto = identity.proto
+    texts = {"name": identity.name, "domain": proto.domain, "doc_string": proto.doc_string}
+    return Replaced(
+        identity.op_type,
+        identity.name,
+        identity.outputs,
+        domain=texts["domain"],
+        doc_string=texts["doc_string"],
+        metadata=_metadata(proto),
+        empty=_empty_fields(proto, texts),
+        passed_on=identity.inputs[0],
+    )
+
+
+def _without_written(node: FusedNode, written: frozenset[str]) -> Sequence[Replaced]:
+    """The nodes that an inner fused node replaced; they note that they lack the attributes that the outer one writes
+    out."""
+    if not written:
+        return node.replaced
+    inner = [part for part in node.body.function.node if part.op_type != "Constant"]
+    own = [item for item in node.replaced if not item.passed_on]
+    if len(inner) != len(own):
+        return node.replaced
+    without = [
+        item._replace(attributes=tuple(a.name for a in part.attribute if a.ref_attr_name in node.attributes))
+        if any(a.ref_attr_name in written for a in part.attribute)
+        else item
+        for item, part in zip(own, inner, strict=True)
+    ]
+    return [*without, *(item for item in node.replaced if item.passed_on)]
+
+
+def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
+    """A node's inputs by name, where inlining would give others: a rewrite changed them, the body has a constant in
+    their place, or the match looks through an Identity."""
+    if node.original_inputs is not None:
+        return node.original_inputs
+    constants = match.rule.constants
+    if not constants and not match.identities:
+        return None
+    if any(name in constants for name in pattern.inputs):
+        return node.inputs
+    passed_on = {view.nodes[index].outputs[0] for index in match.identities}
+    return None if passed_on.isdisjoint(node.inputs) else node.inputs
+
+
+def _metadata(proto: NodeProto) -> Mapping[str, str]:
+    entries = proto.metadata_props
+    return {entry.key: entry.value for entry in entries} if entries else NO_METADATA
+
+
+def _empty_fields(proto: NodeProto, texts: Mapping[str, str]) -> tuple[str, ...]:
+    """The fields of text that are written and empty, as some exporters do: a node is given back byte by byte."""
+    return tuple([field for field, text in texts.items() if not text and proto.HasField(field)])
+
+
+def _attribute_order(pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
+    names = tuple(node.attributes)
+    if len(names) < 2 or names == tuple(name for name in (*pattern.references, *pattern.exact) if name in names):
+        return None
+    return names

@@ -1,0 +1,1 @@
+"""Rule files: from ONNX text to rules, with every mistake named by file and line."""

@@ -1,0 +1,1 @@
+"""Numbers: onnxruntime on the original against ngine_ref on the result."""
