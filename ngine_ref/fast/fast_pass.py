@@ -30,10 +30,15 @@ LEAST_WORK = 32 * 32
 """Input times output channels from which Winograd gains on a direct convolution."""
 LEAST_TILES = 48
 """Tiles below which the transformed weights cost more to read than they save."""
-LEAST_TILES_ALONE = 150
-"""The same for a convolution alone, which also pays for a layout of its own and for calling its helpers."""
-LEAST_WORK_ALONE = 800_000
-"""Input times output channels times tiles from which a convolution alone gains: 64 x 64 on 56x56 pixels."""
+SHORT = 2
+"""Convolutions up to which a region pays for its layout, its own buffers and calling its helpers by itself."""
+LEAST_TILES_SHORT = 150
+"""Tiles below which a short region does not."""
+LEAST_WORK_SHORT = 800_000
+"""Input times output channels times tiles from which a short region gains: 64 x 64 on 56x56 pixels."""
+LEAST_CHANNELS_SHORT = 64
+"""Input and output channels that it takes for that: transforms of 160 channels for 32 outputs cost more than they save
+where the buffers come out of memory (the convolutions of a plain dense block then take twice their plain time)."""
 
 
 def hand_over_regions(plan: Draft, keep_filters: bool | None = None) -> Draft:
@@ -52,9 +57,11 @@ def hand_over_regions(plan: Draft, keep_filters: bool | None = None) -> Draft:
 def _pays(growth: Growth) -> bool:
     batch, height, width = growth.size
     tiles = batch * -(-height // TILE) * -(-width // TILE)
-    work = max(step.channels * step.weight.shape[1] for step in growth.steps if not step.pointwise)
-    if len(growth.steps) == 1:
-        return tiles >= LEAST_TILES_ALONE and work >= LEAST_WORK and work * tiles >= LEAST_WORK_ALONE
+    channels = [step.weight.shape[:2] for step in growth.steps if not step.pointwise]
+    work = max(outputs * inputs for outputs, inputs in channels)
+    if len(growth.steps) <= SHORT:
+        wide = min(map(min, channels)) >= LEAST_CHANNELS_SHORT
+        return wide and tiles >= LEAST_TILES_SHORT and work * tiles >= LEAST_WORK_SHORT
     return tiles >= LEAST_TILES and work >= LEAST_WORK
 
 

@@ -10,6 +10,12 @@ Fused and plain operators read alike, so that everything after this file knows f
     Resize, nearest, exactly twice       ->  Enlargement(source)
 
 A step that cannot be part of a region (another operator, element type, stride, padding, broadcasting) reads as None.
+
+So does a plain Concat that appends a convolution's result which only Concats read, the kind that fusion is about. The
+model says to copy, and a region keeps a value that is joined in its own layout only on the word of a ConcatFusedTail:
+its tail lives in the joint buffer and nowhere else. Plain dense blocks therefore run block by block of convolutions,
+with their copies; fusing the model is what makes them one region. Other Concats (SPAN joins features that its gates
+read too) have nothing to fuse and stay lists of parts.
 Values are named by their index in the plan, as text; a result that the plan has no value for gets a name of its own.
 """
 
@@ -29,6 +35,7 @@ from ngine_ref.registry import FUSED_DOMAIN, TensorSpec
 
 _CONVOLUTIONS = ("Conv", "ConvLeakyRelu", "ConvPRelu")
 """The producers that are read here; further inputs of others are no slopes."""
+_ACTIVATIONS = ("LeakyRelu", "PRelu", "Relu", "Sigmoid")
 Picture = tuple[int, int, int]
 """Batch, height, width."""
 
@@ -83,6 +90,8 @@ class Reader:
 
     def __init__(self, plan: Draft) -> None:
         self.plan = plan
+        self._makers = {value: step for step in plan.steps for value in step.made()}
+        self._read_by_others = {value for step in plan.steps if step.join_axis != 1 for value in step.read()}
 
     def read(self, step: Step) -> Form | None:
         """What a step is to a region, or None."""
@@ -168,7 +177,17 @@ class Reader:
 
     def _join(self, step: Step) -> Join | None:
         parts = step.read()
-        return Join(tuple(parts), step.made()[0]) if all(self.picture(part) for part in parts) else None
+        if self._is_tail(parts[-1]) or not all(self.picture(part) for part in parts):
+            return None
+        return Join(tuple(parts), step.made()[0])
+
+    def _is_tail(self, value: int) -> bool:
+        """Whether it is the result of a convolution or of its activation, and only Concats read it."""
+        maker = self._makers.get(value)
+        if maker is not None and maker.node.op_type in _ACTIVATIONS:
+            value_before = maker.inputs[0]
+            maker = None if value_before is None else self._makers.get(value_before)
+        return maker is not None and maker.node.op_type in _CONVOLUTIONS and value not in self._read_by_others
 
     def _enlargement(self, step: Step) -> Enlargement | None:
         source, output = step.inputs[0], step.made()[0]
