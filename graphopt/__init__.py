@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     )
     from graphopt.explanation import Explanation, Verdict, explain
     from graphopt.fusion import FusionResult, fuse
+    from graphopt.inlining import unfuse
     from graphopt.ledger import Absorption, Fusion, Refusal, Report
-    from graphopt.rewriting.inlining import unfuse
     from graphopt.rule_files.rule_set import RuleSet, load_rules
     from graphopt.verifying.verification import VerificationReport, verify
 
@@ -38,7 +38,7 @@ _HOMES = {
     ),
     "explanation": ("Explanation", "Verdict", "explain"),
     "fusion": ("FusionResult", "fuse"),
-    "rewriting.inlining": ("unfuse",),
+    "inlining": ("unfuse",),
     "ledger": ("Absorption", "Fusion", "Refusal", "Report"),
     "rule_files.rule_set": ("RuleSet", "load_rules"),
     "verifying.verification": ("VerificationReport", "verify"),

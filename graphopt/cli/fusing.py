@@ -186,9 +186,9 @@ def unfuse(
     quiet: QuietOption = False,
 ) -> None:
     """Put the standard operators back, with their names."""
+    from graphopt.inlining import unfuse as unfuse_model
     from graphopt.model_files import model_io
     from graphopt.report import console
-    from graphopt.rewriting.inlining import unfuse as unfuse_model
 
     loaded = model_io.load(model)
     name = model.removeprefix("demo:").removesuffix(".onnx").removesuffix(".fused")
