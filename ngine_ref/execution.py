@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ngine_ref.arena import Block, BlockPool
-from ngine_ref.control_flow import CONTROL_FLOW
 from ngine_ref.errors import ModelError, OperatorError
-from ngine_ref.evaluation import compute, evaluate
-from ngine_ref.functions import Functions, expand
-from ngine_ref.graph import Graph, Value
-from ngine_ref.layout import Action, Layout, array_in, lay_out
+from ngine_ref.loading.graph import Graph, Value
+from ngine_ref.loading.ordering import captures, needed, topological_order
+from ngine_ref.nodes.control_flow import CONTROL_FLOW
+from ngine_ref.nodes.evaluation import compute, evaluate
+from ngine_ref.nodes.functions import Functions, expand
+from ngine_ref.nodes.values import copied, detached, size_of, spec_of
 from ngine_ref.options import SessionOptions
-from ngine_ref.ordering import captures, needed, topological_order
 from ngine_ref.passes import passes
-from ngine_ref.plan import draft
+from ngine_ref.planning.arena import Block, BlockPool
+from ngine_ref.planning.layout import Action, Layout, array_in, lay_out
+from ngine_ref.planning.plan import draft
 from ngine_ref.registry import Array, TensorSpec, Workspace
-from ngine_ref.values import copied, detached, size_of, spec_of
 from ngine_ref.worker_pool import WorkerPool
 
 _PlanKey = tuple[tuple[str, ...], tuple[tuple[str, tuple[int, ...] | None, str], ...]]

@@ -7,7 +7,7 @@ from functools import partial
 
 from ngine_ref.fast.fast_pass import hand_over_regions
 from ngine_ref.options import SessionOptions
-from ngine_ref.plan import Pass
+from ngine_ref.planning.plan import Pass
 
 
 def passes(options: SessionOptions) -> Sequence[Pass]:

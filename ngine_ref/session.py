@@ -14,10 +14,10 @@ from onnx import ModelProto
 from ngine_ref.blas import one_thread_each
 from ngine_ref.errors import FeedError
 from ngine_ref.execution import Environment, Executable, Meter
-from ngine_ref.graph import Value, ValueType
-from ngine_ref.model import load
+from ngine_ref.loading.graph import Value, ValueType
+from ngine_ref.loading.model import load
+from ngine_ref.loading.tensors import element_dtype
 from ngine_ref.options import SessionOptions
-from ngine_ref.tensors import element_dtype
 from ngine_ref.worker_pool import WorkerPool, core_count
 
 

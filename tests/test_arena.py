@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngine_ref.arena import ALIGNMENT, Buffer, place
+from ngine_ref.planning.arena import ALIGNMENT, Buffer, place
 
 buffers = st.builds(
     lambda size, first, length: Buffer(size, first, first + length),

@@ -5,7 +5,7 @@ import pytest
 from support.node_cases import assert_same
 from support.one_node import strided
 
-from ngine_ref.blocks import BLOCK, apply_in_blocks, blocks
+from ngine_ref.numerics.blocks import BLOCK, apply_in_blocks, blocks
 
 SHAPES = [(), (0,), (7,), (3 * BLOCK + 5,), (2, 3, 100, 90), (5, BLOCK + 1), (1, 4, 2, BLOCK // 3), (BLOCK * 2, 1, 3)]
 

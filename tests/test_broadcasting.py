@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from support.strategies import broadcastable, shapes
 
-from ngine_ref.broadcasting import broadcast_shape, check_unidirectional, in_place_slots, legacy_shape
 from ngine_ref.errors import ShapeError
+from ngine_ref.numerics.broadcasting import broadcast_shape, check_unidirectional, in_place_slots, legacy_shape
 from ngine_ref.registry import Call, TensorSpec
 
 FLOAT = np.dtype(np.float32)

@@ -13,7 +13,7 @@ from onnx import AttributeProto, ModelProto, helper, numpy_helper
 from support.node_cases import NodeCase, node_cases
 
 from ngine_ref import InferenceSession, NgineError
-from ngine_ref.dtypes import element_type_of
+from ngine_ref.numerics.dtypes import element_type_of
 from ngine_ref.registry import Array, operators
 
 INTEGERS = [0, 1, -1, 2, 3, 5, -2, 1 << 45, 1 << 62, (1 << 63) - 1, -(1 << 63), -(1 << 31)]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ngine_ref.error_function import erf, erfc
+from ngine_ref.numerics.error_function import erf, erfc
 
 X = np.concatenate([np.linspace(-6, 6, 20_001), np.geomspace(1e-300, 1, 500), [0.0, 1.0, -1.0, 28.0, 40.0, np.inf]])
 

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ngine_ref import InferenceSession, ModelError, UnknownOperatorError
-from ngine_ref.functions import expand
-from ngine_ref.model import load
+from ngine_ref.loading.model import load
+from ngine_ref.nodes.functions import expand
 from ngine_ref.registry import Array
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17, "ai.ngine" : 1, "ai.ngine.p1" : 1, "my" : 1]>\n'
@@ -283,7 +283,7 @@ def test_long_chains_of_functions_need_no_recursion():
 
 
 def test_functions_that_explode_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ngine_ref.functions.MOST_NODES", 1000)
+    monkeypatch.setattr("ngine_ref.nodes.functions.MOST_NODES", 1000)
     bodies = "".join(
         f"""<domain: "my", opset_import: ["" : 17, "my" : 1]>
         F{index} (x) => (y) {{ m = my.F{index + 1}(x)

@@ -11,8 +11,9 @@ from support.text_models import Array, assert_fuses, feeds, model, nodes, run
 
 import graphopt
 import ngine_ref
-from ngine_ref import fused_meaning, registry
-from ngine_ref.blocked_convolution import Block, Epilogue
+from ngine_ref import registry
+from ngine_ref.nodes import fused_meaning
+from ngine_ref.numerics.blocked_convolution import Block, Epilogue
 from ngine_ref.ops.convolution import PRODUCERS, convolution_epilogue
 from ngine_ref.registry import Call, TensorSpec
 

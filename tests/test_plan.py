@@ -10,11 +10,11 @@ from onnx.reference import ReferenceEvaluator
 from support.plan_models import random_plan_model
 
 from ngine_ref import InferenceSession, ModelError, ShapeError
-from ngine_ref.arena import BlockPool
 from ngine_ref.execution import Environment, Executable
-from ngine_ref.layout import Layout
-from ngine_ref.model import load
+from ngine_ref.loading.model import load
 from ngine_ref.options import SessionOptions
+from ngine_ref.planning.arena import BlockPool
+from ngine_ref.planning.layout import Layout
 from ngine_ref.registry import Array
 
 

@@ -5,10 +5,10 @@ import numpy as np
 import onnx
 import pytest
 
-from ngine_ref.dtypes import dtype_of, element_type_of, is_floating, is_narrow_float, largest, type_name, wide
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.dtypes import dtype_of, element_type_of, is_floating, is_narrow_float, largest, type_name, wide
+from ngine_ref.numerics.signature import check_signature, float_attribute, operand, present
 from ngine_ref.registry import Array, Call, TensorSpec, get
-from ngine_ref.signature import check_signature, float_attribute, operand, present
 
 FLOAT = TensorSpec((2,), np.dtype(np.float32))
 DOUBLE = TensorSpec((2,), np.dtype(np.float64))

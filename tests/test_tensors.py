@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ngine_ref import InferenceSession, ModelError
+from ngine_ref.loading.tensors import to_array
 from ngine_ref.registry import Array
-from ngine_ref.tensors import to_array
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 

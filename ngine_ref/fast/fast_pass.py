@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngine_ref.evaluation import bind, kernel_operator
 from ngine_ref.fast.executor import BoundRegion, Region
 from ngine_ref.fast.growing import Growth, grow
 from ngine_ref.fast.program import Program
@@ -22,8 +21,9 @@ from ngine_ref.fast.reading import Convolution, Reader
 from ngine_ref.fast.stream import BoundStream, Stream, StreamRegion
 from ngine_ref.fast.upscaling import find_chains
 from ngine_ref.fast.winograd import TILE
-from ngine_ref.graph import Node
-from ngine_ref.plan import Draft, Step
+from ngine_ref.loading.graph import Node
+from ngine_ref.nodes.evaluation import bind, kernel_operator
+from ngine_ref.planning.plan import Draft, Step
 from ngine_ref.registry import NEWEST_OPSET, Array, Kernel, TensorSpec, Workspace
 
 LEAST_WORK = 32 * 32

@@ -29,8 +29,8 @@ import numpy as np
 
 from ngine_ref.fast.program import Elementwise, Operand
 from ngine_ref.fast.winograd import Float32
-from ngine_ref.graph import Node
-from ngine_ref.plan import Draft, Step
+from ngine_ref.loading.graph import Node
+from ngine_ref.planning.plan import Draft, Step
 from ngine_ref.registry import FUSED_DOMAIN, TensorSpec
 
 _CONVOLUTIONS = ("Conv", "ConvLeakyRelu", "ConvPRelu")

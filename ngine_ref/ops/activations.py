@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngine_ref.blocks import apply_in_blocks, blocks
-from ngine_ref.broadcasting import check_unidirectional
-from ngine_ref.dtypes import DType, is_floating, largest
 from ngine_ref.errors import ShapeError
+from ngine_ref.numerics.blocks import apply_in_blocks, blocks
+from ngine_ref.numerics.broadcasting import check_unidirectional
+from ngine_ref.numerics.dtypes import DType, is_floating, largest
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, float_attribute, operand, present
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, operand, present
 
 _SIXTH = float(np.float32(1 / 6))
 """The slope of HardSwish, as its function body in ONNX has it: a float32 attribute."""

@@ -10,11 +10,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from ngine_ref.dtypes import DType, dtype_of, is_floating, is_narrow_float, is_text, largest, type_name, wide
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.dtypes import DType, dtype_of, is_floating, is_narrow_float, is_text, largest, type_name, wide
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.views import view_kernel
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.views import view_kernel
 
 _SATURATING = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
 _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)

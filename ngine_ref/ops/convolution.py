@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ngine_ref.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
-from ngine_ref.columns import Geometry
 from ngine_ref.errors import ShapeError
-from ngine_ref.fused_meaning import check_interface, define_activation
-from ngine_ref.lanes import run_lanes
-from ngine_ref.packed_weights import packed_weights
+from ngine_ref.nodes.fused_meaning import check_interface, define_activation
+from ngine_ref.numerics.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
+from ngine_ref.numerics.columns import Geometry
+from ngine_ref.numerics.lanes import run_lanes
+from ngine_ref.numerics.packed_weights import packed_weights
+from ngine_ref.numerics.scratch import bytes_needed, carve
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.sliding_windows import place_windows
 from ngine_ref.registry import FUSED_DOMAIN, Binder, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.scratch import bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.sliding_windows import place_windows
 from ngine_ref.worker_pool import core_count
 
 ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")

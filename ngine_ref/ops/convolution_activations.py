@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 
-from ngine_ref.blocked_convolution import Block, Epilogue
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.blocked_convolution import Block, Epilogue
+from ngine_ref.numerics.signature import float_attribute, operand
 from ngine_ref.ops.activations import (
     clip_into,
     hard_sigmoid_into,
@@ -30,7 +31,6 @@ from ngine_ref.ops.smooth_activations import (
     tanh_into,
 )
 from ngine_ref.registry import Call, TensorSpec
-from ngine_ref.signature import float_attribute, operand
 
 
 @convolution_epilogue("ConvLeakyRelu")

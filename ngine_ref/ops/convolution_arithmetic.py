@@ -10,15 +10,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngine_ref.blocked_convolution import Block
-from ngine_ref.broadcasting import broadcast_shape
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.blocked_convolution import Block
+from ngine_ref.numerics.broadcasting import broadcast_shape
+from ngine_ref.numerics.scratch import bytes_needed, carve
+from ngine_ref.numerics.signature import Inputs, Outputs, operand, present
 from ngine_ref.ops.activations import relu_into
 from ngine_ref.ops.convolution import PRODUCERS, bind_convolution, convolution_output
 from ngine_ref.ops.multiply_then import multiply_then_into
 from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.scratch import bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, operand, present
 
 Arithmetic = Callable[..., None]
 """`arithmetic(convolution, *operands, out)`, where all broadcast to `out`, which may be the convolution."""

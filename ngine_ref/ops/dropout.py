@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngine_ref.dtypes import wide
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.dtypes import wide
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.views import view_kernel
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.views import view_kernel
 
 _BOOL = np.dtype(np.bool_)
 

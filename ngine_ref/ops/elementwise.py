@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ngine_ref.broadcasting import broadcast_shape, in_place_slots, legacy_shape
-from ngine_ref.dtypes import DType, is_floating
+from ngine_ref.numerics.broadcasting import broadcast_shape, in_place_slots, legacy_shape
+from ngine_ref.numerics.dtypes import DType, is_floating
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, operand, present
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, operand, present
 
 
 @operator("Add")

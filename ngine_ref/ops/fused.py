@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ngine_ref.errors import OperatorError, ShapeError
-from ngine_ref.fused_meaning import tail_attributes
+from ngine_ref.nodes.fused_meaning import tail_attributes
+from ngine_ref.numerics.signature import Inputs, Outputs, int_attribute, operand, present
 from ngine_ref.ops.convolution import PRODUCERS
 from ngine_ref.ops.multiply_then import multiply_then_kernel
 from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, int_attribute, operand, present
 
 
 @operator("MulAdd", domain=FUSED_DOMAIN)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngine_ref.broadcasting import broadcast_shape
 from ngine_ref.errors import OperatorError
-from ngine_ref.fused_meaning import check_interface
+from ngine_ref.nodes.fused_meaning import check_interface
+from ngine_ref.numerics.broadcasting import broadcast_shape
+from ngine_ref.numerics.scratch import bytes_needed, carve
+from ngine_ref.numerics.signature import Inputs, Outputs, operand, present
 from ngine_ref.ops.activations import relu_into
 from ngine_ref.ops.linear import bind_gemm, bind_matmul
 from ngine_ref.registry import FUSED_DOMAIN, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.scratch import bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, operand, present
 
 
 @operator("GemmRelu", domain=FUSED_DOMAIN)

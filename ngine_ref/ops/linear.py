@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngine_ref.broadcasting import broadcast_shape, check_unidirectional
-from ngine_ref.dtypes import is_floating, wide
 from ngine_ref.errors import ShapeError
+from ngine_ref.numerics.broadcasting import broadcast_shape, check_unidirectional
+from ngine_ref.numerics.dtypes import is_floating, wide
+from ngine_ref.numerics.signature import (
+    Inputs,
+    Outputs,
+    check_signature,
+    float_attribute,
+    int_attribute,
+    operand,
+    present,
+)
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, int_attribute, operand, present
 
 
 @operator("Gemm")

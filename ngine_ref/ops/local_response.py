@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngine_ref.dtypes import wide
 from ngine_ref.errors import ShapeError
+from ngine_ref.numerics.dtypes import wide
+from ngine_ref.numerics.signature import (
+    Inputs,
+    Outputs,
+    check_signature,
+    float_attribute,
+    int_attribute,
+    operand,
+    present,
+)
 from ngine_ref.registry import Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, int_attribute, operand, present
 
 
 @operator("LRN")

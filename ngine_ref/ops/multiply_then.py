@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngine_ref.blocks import blocks
-from ngine_ref.broadcasting import broadcast_shape, in_place_slots
-from ngine_ref.dtypes import is_text
 from ngine_ref.errors import OperatorError
-from ngine_ref.fused_meaning import check_interface
+from ngine_ref.nodes.fused_meaning import check_interface
+from ngine_ref.numerics.blocks import blocks
+from ngine_ref.numerics.broadcasting import broadcast_shape, in_place_slots
+from ngine_ref.numerics.dtypes import is_text
+from ngine_ref.numerics.signature import Inputs, Outputs, operand, present
 from ngine_ref.registry import FUSED_DOMAIN, Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, operand, present
 
 
 @np.errstate(all="ignore")

@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngine_ref.blocks import blocks
-from ngine_ref.dtypes import DType, wide
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.blocks import blocks
+from ngine_ref.numerics.dtypes import DType, wide
+from ngine_ref.numerics.signature import (
+    Inputs,
+    Outputs,
+    check_signature,
+    float_attribute,
+    int_attribute,
+    operand,
+    present,
+)
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, int_attribute, operand, present
 
 
 @operator("BatchNormalization", since=14)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ngine_ref.dtypes import DType, wide
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.dtypes import DType, wide
+from ngine_ref.numerics.scratch import Request, bytes_needed, carve
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.sliding_windows import Windows, place_windows
 from ngine_ref.registry import Array, Call, Compute, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.scratch import Request, bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.sliding_windows import Windows, place_windows
 
 BLOCK = 1 << 17
 """Elements of input that are pooled at a time, so that what lies between two axes stays in the cache."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ngine_ref.axes import known_integers, normalize_axes
-from ngine_ref.dtypes import is_floating, is_narrow_float
 from ngine_ref.errors import ShapeError
+from ngine_ref.numerics.axes import known_integers, normalize_axes
+from ngine_ref.numerics.dtypes import is_floating, is_narrow_float
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.views import view_kernel
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.views import view_kernel
 
 
 @operator("ReduceMean", since=18, shape_inputs=(1,))

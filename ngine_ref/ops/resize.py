@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ngine_ref.dtypes import DType, is_text, wide
 from ngine_ref.errors import OperatorError
-from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.resize_coordinates import (
+from ngine_ref.numerics.dtypes import DType, is_text, wide
+from ngine_ref.numerics.resize_coordinates import (
     F32,
     ResizedAxis,
     Taps,
@@ -21,9 +20,18 @@ from ngine_ref.resize_coordinates import (
     original_coordinates,
     weighted_taps,
 )
-from ngine_ref.resize_sizes import check_lengths, resized_axes, scaled_lengths
-from ngine_ref.scratch import Request, bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, check_signature, float_attribute, int_attribute, operand, present
+from ngine_ref.numerics.resize_sizes import check_lengths, resized_axes, scaled_lengths
+from ngine_ref.numerics.scratch import Request, bytes_needed, carve
+from ngine_ref.numerics.signature import (
+    Inputs,
+    Outputs,
+    check_signature,
+    float_attribute,
+    int_attribute,
+    operand,
+    present,
+)
+from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, operator
 
 BLOCK = 1 << 17
 """Elements that are resized at a time, so that what lies between two axes stays in the cache."""

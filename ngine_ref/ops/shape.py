@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from ngine_ref.axes import known_integers, normalize_axes, normalize_axis
-from ngine_ref.dtypes import STRING, is_text
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.axes import known_integers, normalize_axes, normalize_axis
+from ngine_ref.numerics.dtypes import STRING, is_text
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.views import view_kernel
 from ngine_ref.registry import Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.views import view_kernel
 
 
 @operator("Identity")

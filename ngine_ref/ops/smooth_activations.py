@@ -10,12 +10,12 @@ import math
 
 import numpy as np
 
-from ngine_ref.blocks import apply_in_blocks
-from ngine_ref.error_function import erf, erfc
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.blocks import apply_in_blocks
+from ngine_ref.numerics.error_function import erf, erfc
+from ngine_ref.numerics.signature import check_signature
 from ngine_ref.ops.activations import unary_kernel
 from ngine_ref.registry import Array, Call, Kernel, operator
-from ngine_ref.signature import check_signature
 
 
 def sigmoid_into(x: Array, out: Array) -> None:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from ngine_ref.axes import normalize_axis
+from ngine_ref.numerics.axes import normalize_axis
+from ngine_ref.numerics.scratch import bytes_needed, carve
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
 from ngine_ref.registry import Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.scratch import bytes_needed, carve
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
 
 
 @operator("Softmax", since=13)

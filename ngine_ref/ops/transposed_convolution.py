@@ -9,11 +9,11 @@ from itertools import product
 
 import numpy as np
 
-from ngine_ref.dtypes import wide
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.dtypes import wide
+from ngine_ref.numerics.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
+from ngine_ref.numerics.sliding_windows import places_inside, spatial_view
 from ngine_ref.registry import Call, Kernel, TensorSpec, Workspace, operator
-from ngine_ref.signature import Inputs, Outputs, check_signature, int_attribute, operand, present
-from ngine_ref.sliding_windows import places_inside, spatial_view
 
 
 @operator("ConvTranspose")

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from ngine_ref import InferenceSession
 from ngine_ref.execution import draft
 from ngine_ref.fast.fast_pass import hand_over_regions
-from ngine_ref.model import load
+from ngine_ref.loading.model import load
 from ngine_ref.options import SessionOptions
 from ngine_ref.registry import TensorSpec
 

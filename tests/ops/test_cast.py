@@ -14,8 +14,8 @@ from support.strategies import FLOATS, INTEGERS, arrays, shapes
 from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
-from ngine_ref.dtypes import dtype_of, element_type_of, largest
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.dtypes import dtype_of, element_type_of, largest
 from ngine_ref.registry import Array, Call, TensorSpec, find, get
 
 T = onnx.TensorProto

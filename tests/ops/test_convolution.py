@@ -16,11 +16,11 @@ from support.node_cases import NodeCase, assert_same, check_node_case, node_case
 from support.one_node import check_every_use, onnxruntime_outputs, strided
 
 import ngine_ref.ops  # noqa: F401
-from ngine_ref.columns import Geometry, columns_of
 from ngine_ref.errors import OperatorError, ShapeError
-from ngine_ref.packed_weights import packed_weights
+from ngine_ref.numerics.columns import Geometry, columns_of
+from ngine_ref.numerics.packed_weights import packed_weights
+from ngine_ref.numerics.sliding_windows import Windows
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
-from ngine_ref.sliding_windows import Windows
 from ngine_ref.worker_pool import WorkerPool
 
 

@@ -20,8 +20,8 @@ from support.strategies import INTEGERS, arrays, broadcastable
 
 import ngine_ref.ops  # noqa: F401
 from ngine_ref import registry
-from ngine_ref.dtypes import element_type_of
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.dtypes import element_type_of
 from ngine_ref.ops.convolution import PRODUCERS, convolution_epilogue
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get, heap
 

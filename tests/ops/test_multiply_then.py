@@ -9,8 +9,8 @@ from support.strategies import FLOATS, INTEGERS, arrays, broadcastable
 from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
-from ngine_ref.blocks import BLOCK
 from ngine_ref.errors import OperatorError, ShapeError
+from ngine_ref.numerics.blocks import BLOCK
 from ngine_ref.ops.multiply_then import multiply_then_into
 from ngine_ref.registry import FUSED_DOMAIN, Array, get
 

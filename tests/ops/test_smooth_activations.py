@@ -12,8 +12,8 @@ from support.strategies import arrays, shapes
 from support.sweeps import sweep
 
 import ngine_ref.ops  # noqa: F401
-from ngine_ref.blocks import BLOCK
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.blocks import BLOCK
 from ngine_ref.ops.smooth_activations import silu_into
 from ngine_ref.registry import get
 

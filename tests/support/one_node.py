@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from ngine_ref.dtypes import element_type_of
+from ngine_ref.numerics.dtypes import element_type_of
 from ngine_ref.registry import NEWEST_OPSET, Array, Call, TensorSpec, Workspace, aligned_bytes, find, get
 from support.node_cases import assert_same
 

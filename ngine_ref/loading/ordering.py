@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 
 from ngine_ref.errors import ModelError
-from ngine_ref.graph import Graph, Node
+from ngine_ref.loading.graph import Graph, Node
 
 
 def captures(graph: Graph) -> list[str]:

@@ -17,10 +17,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ngine_ref.columns import Columns, Geometry, columns_of
+from ngine_ref.numerics.columns import Columns, Geometry, columns_of
+from ngine_ref.numerics.scratch import Request, bytes_needed, carve
+from ngine_ref.numerics.sliding_windows import Windows
 from ngine_ref.registry import Array
-from ngine_ref.scratch import Request, bytes_needed, carve
-from ngine_ref.sliding_windows import Windows
 
 Region = tuple[slice, ...]
 """A block's place in the output: a slice for the batch (of length 1) and one for each spatial axis."""

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ngine_ref.columns import Columns
-from ngine_ref.dtypes import DType
+from ngine_ref.numerics.columns import Columns
+from ngine_ref.numerics.dtypes import DType
 from ngine_ref.registry import Array
 
 

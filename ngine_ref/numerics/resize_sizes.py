@@ -8,9 +8,9 @@ import numpy as np
 
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.limits import check_size
+from ngine_ref.numerics.resize_coordinates import F32, HALF, ResizedAxis
+from ngine_ref.numerics.signature import operand
 from ngine_ref.registry import Array, Call
-from ngine_ref.resize_coordinates import F32, HALF, ResizedAxis
-from ngine_ref.signature import operand
 
 
 def resized_axes(call: Call) -> list[ResizedAxis]:

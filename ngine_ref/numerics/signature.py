@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx.defs import OpSchema
 
-from ngine_ref.dtypes import DType, type_name
 from ngine_ref.errors import OperatorError
+from ngine_ref.numerics.dtypes import DType, type_name
 from ngine_ref.registry import Array, Call, TensorSpec
 
 Inputs = Sequence[Array | None]

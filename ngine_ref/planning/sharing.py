@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 
-from ngine_ref.plan import Draft, Step
+from ngine_ref.planning.plan import Draft, Step
 from ngine_ref.registry import Array, Kernel, TensorSpec
 
 Derive = Callable[[Array], Array]

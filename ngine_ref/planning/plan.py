@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from ngine_ref.evaluation import bind, evaluate, kernel_operator, output_count
-from ngine_ref.graph import Node
-from ngine_ref.ordering import captured_by
+from ngine_ref.loading.graph import Node
+from ngine_ref.loading.ordering import captured_by
+from ngine_ref.nodes.evaluation import bind, evaluate, kernel_operator, output_count
 from ngine_ref.registry import Array, Kernel, TensorSpec
 
 _RANDOM = frozenset(

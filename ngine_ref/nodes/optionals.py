@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ngine_ref.errors import OperatorError
-from ngine_ref.graph import Node, Value
+from ngine_ref.loading.graph import Node, Value
 
 
 def optional(node: Node, inputs: Sequence[Value]) -> list[Value]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ngine_ref import registry
 from ngine_ref.errors import ModelError
-from ngine_ref.fused_meaning import is_meaning_of
-from ngine_ref.graph import AttributeReference, Function, Graph, Node, ValueInfo
+from ngine_ref.loading.graph import AttributeReference, Function, Graph, Node, ValueInfo
+from ngine_ref.nodes.fused_meaning import is_meaning_of
 
 Functions = Mapping[tuple[str, str, str], Function]
 

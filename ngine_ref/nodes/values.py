@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngine_ref.graph import Value
+from ngine_ref.loading.graph import Value
 from ngine_ref.registry import TensorSpec
 
 

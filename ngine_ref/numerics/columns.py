@@ -28,10 +28,10 @@ from typing import Protocol
 
 import numpy as np
 
-from ngine_ref.dtypes import DType, wide
+from ngine_ref.numerics.dtypes import DType, wide
+from ngine_ref.numerics.scratch import Request
+from ngine_ref.numerics.sliding_windows import Windows, copy_cells, spatial_view
 from ngine_ref.registry import Array
-from ngine_ref.scratch import Request
-from ngine_ref.sliding_windows import Windows, copy_cells, spatial_view
 
 POSITIONS = 1024
 """Most output positions in a block: enough to make up for what a block costs, few enough to stay in the cache."""

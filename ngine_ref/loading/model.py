@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from ngine_ref.errors import ModelError
-from ngine_ref.graph import AttributeReference, Function, Graph, Model, Node, ValueInfo, ValueType
-from ngine_ref.node_checks import check_node
+from ngine_ref.loading.graph import AttributeReference, Function, Graph, Model, Node, ValueInfo, ValueType
+from ngine_ref.loading.node_checks import check_node
+from ngine_ref.loading.tensors import sparse_to_array, to_array
 from ngine_ref.registry import FUSED_DOMAIN, NEWEST_OPSET, Array
-from ngine_ref.tensors import sparse_to_array, to_array
 
 
 def load(source: str | os.PathLike[str] | bytes | ModelProto, folder: str | os.PathLike[str] | None = None) -> Model:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from onnx import defs, helper
 
 from ngine_ref.errors import OperatorError
-from ngine_ref.graph import Node
+from ngine_ref.loading.graph import Node
 from ngine_ref.registry import Call
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngine_ref.numerics.signature import Inputs, Outputs, present
 from ngine_ref.registry import Array, Kernel, TensorSpec, Workspace
-from ngine_ref.signature import Inputs, Outputs, present
 
 
 def view_kernel(x: TensorSpec, shape: tuple[int, ...]) -> Kernel:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from onnx import AttributeProto, defs
 
 from ngine_ref.errors import ModelError
-from ngine_ref.graph import Node
+from ngine_ref.loading.graph import Node
 
 
 class _Demands(NamedTuple):

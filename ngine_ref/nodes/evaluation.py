@@ -9,9 +9,9 @@ import numpy as np
 
 from ngine_ref import registry
 from ngine_ref.errors import OperatorError
-from ngine_ref.fallback import run_reference
-from ngine_ref.graph import Node, Value
-from ngine_ref.optionals import OPTIONALS
+from ngine_ref.loading.graph import Node, Value
+from ngine_ref.nodes.fallback import run_reference
+from ngine_ref.nodes.optionals import OPTIONALS
 from ngine_ref.registry import Array, Call, Kernel, Operator, TensorSpec, Workspace, aligned_bytes
 from ngine_ref.worker_pool import WorkerPool
 

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from ngine_ref.errors import OperatorError, UnknownOperatorError
-from ngine_ref.graph import Graph, Node, Value, ValueInfo
+from ngine_ref.loading.graph import Graph, Node, Value, ValueInfo
 from ngine_ref.registry import Array
 
 _REFUSALS = (

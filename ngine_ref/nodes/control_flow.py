@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ngine_ref.errors import OperatorError
-from ngine_ref.graph import Graph, Node, Value, ValueInfo
+from ngine_ref.loading.graph import Graph, Node, Value, ValueInfo
+from ngine_ref.loading.tensors import element_dtype
 from ngine_ref.registry import Array
-from ngine_ref.tensors import element_dtype
 
 RunBody = Callable[[Graph, Sequence[Value]], list[Value]]
 

@@ -13,11 +13,11 @@ from math import prod
 
 import numpy as np
 
-from ngine_ref.arena import Buffer, place
-from ngine_ref.lowering import split_fused_tails
-from ngine_ref.plan import Draft, PlannedValue, Step
+from ngine_ref.planning.arena import Buffer, place
+from ngine_ref.planning.lowering import split_fused_tails
+from ngine_ref.planning.plan import Draft, PlannedValue, Step
+from ngine_ref.planning.sharing import Derive, Group, Sharing, Slices
 from ngine_ref.registry import Array, Kernel, TensorSpec
-from ngine_ref.sharing import Derive, Group, Sharing, Slices
 
 
 @dataclass(slots=True)

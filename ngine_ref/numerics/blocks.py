@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ngine_ref.dtypes import is_narrow_float
+from ngine_ref.numerics.dtypes import is_narrow_float
 from ngine_ref.registry import Array
 
 BLOCK = 16_384

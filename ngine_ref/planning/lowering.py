@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ngine_ref import registry
-from ngine_ref.evaluation import bind
-from ngine_ref.fused_meaning import tail_attributes
-from ngine_ref.graph import Node
-from ngine_ref.plan import Draft, Step
+from ngine_ref.loading.graph import Node
+from ngine_ref.nodes.evaluation import bind
+from ngine_ref.nodes.fused_meaning import tail_attributes
+from ngine_ref.planning.plan import Draft, Step
 from ngine_ref.registry import FUSED_DOMAIN, Operator
 
 
