@@ -22,7 +22,7 @@ from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.verifying.comparison import Difference, compare_values
 from graphopt.verifying.feeds import Array, Feeds, make_feeds
 from graphopt.verifying.node_check import run_alone, variable_inputs
-from ngine_ref.tensors import to_array
+from ngine_ref.loading.tensors import to_array
 
 DEFAULT_BUDGET = 512 * 2**20
 """Bytes of values that are held at a time, of each of the two models."""

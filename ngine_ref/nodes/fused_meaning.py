@@ -19,43 +19,49 @@ from ngine_ref.loading.graph import Node
 from ngine_ref.registry import Call
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A standard node of a definition."""
 
     op_type: str
+    """The operator of ONNX."""
     operands: tuple[int | str, ...]
     """An input slot of the fused operator; or `%0`, `%1` ..., the result of an earlier part."""
     attributes: tuple[str, ...] = ()
     """Those that the fused operator hands on to it."""
 
 
-_CONV = _Part("Conv", (0, 1, 2), ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"))
-_MEANINGS: dict[str, tuple[_Part, ...]] = {
+_CONV = Part("Conv", (0, 1, 2), ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"))
+_MEANINGS: dict[str, tuple[Part, ...]] = {
     "Conv": (_CONV,),
-    "ConvAdd": (_CONV, _Part("Add", ("%0", 3))),
-    "ConvAddRelu": (_CONV, _Part("Add", ("%0", 3)), _Part("Relu", ("%1",))),
-    "ConvClip": (_CONV, _Part("Clip", ("%0", 3, 4), ("min", "max"))),
-    "ConvGelu": (_CONV, _Part("Gelu", ("%0",), ("approximate",))),
-    "ConvHardSigmoid": (_CONV, _Part("HardSigmoid", ("%0",), ("alpha", "beta"))),
-    "ConvHardSwish": (_CONV, _Part("HardSwish", ("%0",))),
-    "ConvLeakyRelu": (_CONV, _Part("LeakyRelu", ("%0",), ("alpha",))),
-    "ConvMish": (_CONV, _Part("Mish", ("%0",))),
-    "ConvMulAdd": (_CONV, _Part("Mul", ("%0", 3)), _Part("Add", ("%1", 4))),
-    "ConvPRelu": (_CONV, _Part("PRelu", ("%0", 3))),
-    "ConvRelu": (_CONV, _Part("Relu", ("%0",))),
-    "ConvSiLU": (_CONV, _Part("Sigmoid", ("%0",)), _Part("Mul", ("%0", "%1"))),
-    "ConvSigmoid": (_CONV, _Part("Sigmoid", ("%0",))),
-    "ConvTanh": (_CONV, _Part("Tanh", ("%0",))),
-    "GemmRelu": (_Part("Gemm", (0, 1, 2), ("alpha", "beta", "transA", "transB")), _Part("Relu", ("%0",))),
-    "MatMulAdd": (_Part("MatMul", (0, 1)), _Part("Add", ("%0", 2))),
-    "MulAdd": (_Part("Mul", (0, 1)), _Part("Add", ("%0", 2))),
-    "MulSub": (_Part("Mul", (0, 1)), _Part("Sub", ("%0", 2))),
+    "ConvAdd": (_CONV, Part("Add", ("%0", 3))),
+    "ConvAddRelu": (_CONV, Part("Add", ("%0", 3)), Part("Relu", ("%1",))),
+    "ConvClip": (_CONV, Part("Clip", ("%0", 3, 4), ("min", "max"))),
+    "ConvGelu": (_CONV, Part("Gelu", ("%0",), ("approximate",))),
+    "ConvHardSigmoid": (_CONV, Part("HardSigmoid", ("%0",), ("alpha", "beta"))),
+    "ConvHardSwish": (_CONV, Part("HardSwish", ("%0",))),
+    "ConvLeakyRelu": (_CONV, Part("LeakyRelu", ("%0",), ("alpha",))),
+    "ConvMish": (_CONV, Part("Mish", ("%0",))),
+    "ConvMulAdd": (_CONV, Part("Mul", ("%0", 3)), Part("Add", ("%1", 4))),
+    "ConvPRelu": (_CONV, Part("PRelu", ("%0", 3))),
+    "ConvRelu": (_CONV, Part("Relu", ("%0",))),
+    "ConvSiLU": (_CONV, Part("Sigmoid", ("%0",)), Part("Mul", ("%0", "%1"))),
+    "ConvSigmoid": (_CONV, Part("Sigmoid", ("%0",))),
+    "ConvTanh": (_CONV, Part("Tanh", ("%0",))),
+    "GemmRelu": (Part("Gemm", (0, 1, 2), ("alpha", "beta", "transA", "transB")), Part("Relu", ("%0",))),
+    "MatMulAdd": (Part("MatMul", (0, 1)), Part("Add", ("%0", 2))),
+    "MulAdd": (Part("Mul", (0, 1)), Part("Add", ("%0", 2))),
+    "MulSub": (Part("Mul", (0, 1)), Part("Sub", ("%0", 2))),
 }
 
 
 def define_activation(op_type: str, activation: str, attributes: Sequence[str] = ()) -> None:
     """State that a fused operator is a Conv followed by one operator of ONNX, which takes these of its attributes."""
-    _MEANINGS[op_type] = (_CONV, _Part(activation, ("%0",), tuple(attributes)))
+    _MEANINGS[op_type] = (_CONV, Part(activation, ("%0",), tuple(attributes)))
+
+
+def meaning(op_type: str) -> tuple[Part, ...]:
+    """The standard nodes that a fused operator stands for, in order; none if it is not defined here."""
+    return _MEANINGS.get(op_type, ())
 
 
 _COMMUTATIVE = frozenset({"Add", "Mul"})
