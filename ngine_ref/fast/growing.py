@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ngine_ref.fast.program import Elementwise, Program, Step
+from ngine_ref.fast.program import Elementwise, Operand, Program, Step
 from ngine_ref.fast.reading import Arithmetic, Convolution, Form, Join, Picture, Reader
 
 
@@ -71,14 +71,16 @@ class Growth:
                 self.sources[value] = str(value)
 
     def _convolution(self, form: Convolution) -> bool:
-        read = (*(form.prefix or ()), form.source)
+        read = (*(form.prefix or ()), form.source, *form.pictures)
         inputs, prefix = self._names([form.source]), self._names(form.prefix or ())
-        if inputs is None or prefix is None:
+        operands = [self._names([value]) for value in form.pictures]
+        if inputs is None or prefix is None or any(names is None or len(names) != 1 for names in operands):
             return False
         self._use(read)
-        for name in (form.convolved, form.result):
+        after = self._renamed(form.after, form.pictures)
+        for name in (form.convolved, *(operation.output for operation in after)):
             self.makers[name] = len(self.steps)
-        self.steps.append(Step(inputs, form.weight, form.bias, form.convolved, form.after))
+        self.steps.append(Step(inputs, form.weight, form.bias, form.convolved, after))
         self.parts[form.output] = (*prefix, form.result)
         return True
 
@@ -94,9 +96,7 @@ class Growth:
         if step.channels != self.reader.channels(form.output):
             return False
         self._use(form.pictures)
-        # A join of one part is that part.
-        names = {str(value): self.parts[value][0] for value in form.pictures if value in self.parts}
-        operations = tuple(_renamed(operation, names) for operation in form.operations)
+        operations = self._renamed(form.operations, form.pictures)
         self.steps[at] = replace(step, after=(*step.after, *operations))
         for operation in operations:
             self.makers[operation.output] = at
@@ -111,16 +111,20 @@ class Growth:
         self.parts[form.output] = names
         return True
 
+    def _renamed(self, operations: Sequence[Elementwise], pictures: Sequence[int]) -> tuple[Elementwise, ...]:
+        """Operators on pictures as operators on the region's maps: a join of one part is that part."""
+        names = {str(value): self.parts[value][0] for value in pictures if value in self.parts}
+
+        def inputs(operation: Elementwise) -> tuple[Operand, ...]:
+            return tuple(names.get(x, x) if isinstance(x, str) else x for x in operation.inputs)
+
+        return tuple(replace(operation, inputs=inputs(operation)) for operation in operations)
+
     def program(self, outputs: Sequence[str]) -> Program:
         """The region as a program with those outputs."""
         read = {name for step in self.steps for name in step.read()}
         channels = {name: self.reader.channels(value) for value, name in self.sources.items() if name in read}
         return Program(channels, tuple(self.steps), tuple(outputs))
-
-
-def _renamed(operation: Elementwise, names: dict[str, str]) -> Elementwise:
-    inputs = tuple(names.get(operand, operand) if isinstance(operand, str) else operand for operand in operation.inputs)
-    return replace(operation, inputs=inputs)
 
 
 def grow(reader: Reader, forms: Sequence[Form | None], start: int, readers: Counter[int]) -> Growth | None:

@@ -2,12 +2,15 @@
 
 Fused and plain operators read alike, so that everything after this file knows four forms only:
 
-    Conv, ConvLeakyRelu, ConvPRelu       ->  Convolution(source, weight, bias, after)
-    ConcatFusedTail                      ->  Convolution(..., prefix)    its output joins prefix and result
-    LeakyRelu, PRelu, Relu, Sigmoid,
-    Add, Sub, Mul, MulAdd                ->  Arithmetic(operations)
-    Concat along the channels            ->  Join(parts)
-    Resize, nearest, exactly twice       ->  Enlargement(source)
+    Conv, ConvPRelu, ConvSiLU, ConvAddRelu ...   ->  Convolution(source, weight, bias, after)
+    ConcatFusedTail of such a producer           ->  Convolution(..., prefix)   its output joins prefix and result
+    Add, Sub, Mul, LeakyRelu, PRelu, Relu,
+    Sigmoid, MulAdd, MulSub                      ->  Arithmetic(operations)
+    Concat along the channels                    ->  Join(parts)
+    Resize, nearest, exactly twice               ->  Enlargement(source)
+
+A fused operator is read by its meaning (`fused_meaning.py`): any that is elementwise operators of a region's, behind a
+convolution or not, is understood. Bits then differ from those of its plain kernel as Winograd's do.
 
 A step that cannot be part of a region (another operator, element type, stride, padding, broadcasting) reads as None.
 
@@ -27,15 +30,16 @@ from typing import Any
 
 import numpy as np
 
-from ngine_ref.fast.program import Elementwise, Operand
+from ngine_ref.fast.program import ELEMENTWISE, Elementwise, Operand
 from ngine_ref.fast.winograd import Float32
 from ngine_ref.loading.graph import Node
+from ngine_ref.nodes.fused_meaning import Part, meaning
 from ngine_ref.planning.plan import Draft, Step
 from ngine_ref.registry import FUSED_DOMAIN, TensorSpec
 
-_CONVOLUTIONS = ("Conv", "ConvLeakyRelu", "ConvPRelu")
-"""The producers that are read here; further inputs of others are no slopes."""
+_OPERANDS = {op_type: 1 if op_type in ("Relu", "Sigmoid") else 2 for op_type in ELEMENTWISE}
 _ACTIVATIONS = ("LeakyRelu", "PRelu", "Relu", "Sigmoid")
+_TAILS = ("Conv", *(f"Conv{activation}" for activation in _ACTIVATIONS))
 Picture = tuple[int, int, int]
 """Batch, height, width."""
 
@@ -55,6 +59,8 @@ class Convolution:
     output: int
     prefix: tuple[int, ...] | None = None
     """What the output has before the result; None where the output is the result."""
+    pictures: tuple[int, ...] = ()
+    """What else the arithmetic reads."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,23 +105,22 @@ class Reader:
         if step.kernel is None or len(step.made()) != 1 or self.picture(step.made()[0]) is None:
             return None
         if node.domain in ("", "ai.onnx"):
-            if node.op_type == "Conv":
-                return self._convolution(step, "Conv", step.inputs)
             if node.op_type == "Concat" and step.join_axis == 1:
                 return self._join(step)
             if node.op_type in ("Resize", "Upsample"):
                 return self._enlargement(step)
-            return self._arithmetic(step)
+            if node.op_type == "Conv":
+                return self._convolution(step, (), step.inputs)
+            return self._arithmetic(step, (Part(node.op_type, tuple(range(len(step.inputs)))),))
         if node.domain != FUSED_DOMAIN and not node.domain.startswith(FUSED_DOMAIN + "."):
             return None
-        if node.op_type in _CONVOLUTIONS:
-            return self._convolution(step, node.op_type, step.inputs)
         if node.op_type == "ConcatFusedTail" and node.attributes.get("axis", 1) in (1, -3):
-            count, producer = node.attributes["prefix_count"], node.attributes["producer_op"]
-            if producer in _CONVOLUTIONS:
-                return self._convolution(step, producer, step.inputs[count:], step.inputs[:count])
-            return None
-        return self._arithmetic(step) if node.op_type == "MulAdd" else None
+            count, parts = node.attributes["prefix_count"], meaning(node.attributes["producer_op"])
+            return self._convolution(step, parts[1:], step.inputs[count:], step.inputs[:count]) if parts else None
+        parts = meaning(node.op_type)
+        if parts and parts[0].op_type == "Conv":
+            return self._convolution(step, parts[1:], step.inputs)
+        return self._arithmetic(step, parts) if parts else None
 
     def spec(self, value: int | None) -> TensorSpec | None:
         """What is known of a value."""
@@ -151,29 +156,44 @@ class Reader:
         return constant.reshape(-1) if shape == (1, channels, 1, 1) else None
 
     def _convolution(
-        self, step: Step, op_type: str, inputs: Sequence[int | None], prefix: Sequence[int | None] | None = None
+        self,
+        step: Step,
+        following: Sequence[Part],
+        inputs: Sequence[int | None],
+        prefix: Sequence[int | None] | None = None,
     ) -> Convolution | None:
         source, weight = inputs[0], self._constant(inputs[1])
         output = step.made()[0]
         bias_value = inputs[2] if len(inputs) > 2 else None
         bias = self._constant(bias_value)
+        size = self.picture(source)
         if source is None or weight is None or (bias_value is not None and bias is None):
             return None
-        if self.picture(source) is None or not keeps_size(step.node, weight):
+        if size is None or not keeps_size(step.node, weight):
+            return None
+        operands = self._operands(inputs[3:], size, weight.shape[0])
+        if operands is None:
             return None
         result = str(output) if prefix is None else f"{output}:tail"
-        if op_type == "Conv":
-            slope = None
-        elif op_type == "ConvLeakyRelu":
-            slope = np.array(step.node.attributes.get("alpha", 0.01), np.float32)
-        else:
-            slope = self._per_channel(inputs[3], weight.shape[0])
-            if slope is None:
-                return None
-        convolved = result if slope is None else f"{output}:convolved"
-        after = () if slope is None else (Elementwise("PRelu", (convolved, slope), result),)
+        convolved = f"{output}:convolved" if following else result
+        after = _operations(following, dict(enumerate(operands, 3)), [convolved], step.node, result)
+        if after is None:
+            return None
         before = None if prefix is None else tuple(value for value in prefix if value is not None)
-        return Convolution(source, weight, bias, convolved, after, result, output, before)
+        return Convolution(source, weight, bias, convolved, after, result, output, before, _pictures(operands))
+
+    def _operands(self, values: Sequence[int | None], size: Picture, channels: int) -> list[Operand] | None:
+        """Pictures of that size by name, and constants; None if one is neither."""
+        operands: list[Operand] = []
+        for value in values:
+            constant = self._per_channel(value, channels)
+            if constant is not None:
+                operands.append(constant)
+            elif value is not None and self.picture(value) == size and self.channels(value) == channels:
+                operands.append(str(value))
+            else:
+                return None
+        return operands
 
     def _join(self, step: Step) -> Join | None:
         parts = step.read()
@@ -187,7 +207,7 @@ class Reader:
         if maker is not None and maker.node.op_type in _ACTIVATIONS:
             value_before = maker.inputs[0]
             maker = None if value_before is None else self._makers.get(value_before)
-        return maker is not None and maker.node.op_type in _CONVOLUTIONS and value not in self._read_by_others
+        return maker is not None and maker.node.op_type in _TAILS and value not in self._read_by_others
 
     def _enlargement(self, step: Step) -> Enlargement | None:
         source, output = step.inputs[0], step.made()[0]
@@ -204,42 +224,47 @@ class Reader:
         )
         return Enlargement(source, output) if exact else None
 
-    def _arithmetic(self, step: Step) -> Arithmetic | None:
+    def _arithmetic(self, step: Step, parts: Sequence[Part]) -> Arithmetic | None:
         output = step.made()[0]
-        channels, size = self.channels(output), self.picture(output)
-        operands: list[Operand] = []
-        pictures: list[int] = []
-        for value in step.inputs:
-            constant = self._per_channel(value, channels)
-            if constant is not None:
-                operands.append(constant)
-            elif value is not None and self.picture(value) == size and self.channels(value) == channels:
-                operands.append(str(value))
-                pictures.append(value)
-            else:
-                return None
-        operations = _operations(step.node, operands, str(output))
-        return Arithmetic(operations, tuple(pictures), output) if operations else None
+        size = self.picture(output)
+        operands = None if size is None else self._operands(step.inputs, size, self.channels(output))
+        if operands is None:
+            return None
+        operations = _operations(parts, dict(enumerate(operands)), [], step.node, str(output))
+        return None if operations is None else Arithmetic(operations, _pictures(operands), output)
 
 
-def _operations(node: Node, operands: list[Operand], output: str) -> tuple[Elementwise, ...] | None:
-    match node.op_type:
-        case "Add" | "Sub" | "Mul" | "PRelu" if len(operands) == 2:
-            if node.op_type == "PRelu" and isinstance(operands[1], str):
-                return None
-            return (Elementwise(node.op_type, tuple(operands), output),)
-        case "Relu" | "Sigmoid":
-            return (Elementwise(node.op_type, tuple(operands), output),)
-        case "LeakyRelu":
-            slope = np.array(node.attributes.get("alpha", 0.01), np.float32)
-            return (Elementwise("PRelu", (*operands, slope), output),)
-        case "MulAdd":
-            product = f"{output}:product"
-            return (
-                Elementwise("Mul", (operands[0], operands[1]), product),
-                Elementwise("Add", (product, operands[2]), output),
-            )
-    return None
+def _pictures(operands: Sequence[Operand]) -> tuple[int, ...]:
+    return tuple(int(operand) for operand in operands if isinstance(operand, str))
+
+
+def _operations(
+    parts: Sequence[Part], by_slot: dict[int, Operand], made: list[str], node: Node, result: str
+) -> tuple[Elementwise, ...] | None:
+    """Parts of an operator, the last of which makes `result`; None if a region cannot carry them.
+
+    Args:
+        parts: standard operators.
+        by_slot: the operator's inputs.
+        made: what earlier parts made, `%0`, `%1` ... of the operands.
+        node: whose attributes they take.
+        result: the name of what the last part makes.
+    """
+    operations: list[Elementwise] = []
+    names = list(made)
+    for part in parts:
+        if any(slot not in by_slot for slot in part.operands if isinstance(slot, int)):
+            return None
+        operands = [by_slot[slot] if isinstance(slot, int) else names[int(slot[1:])] for slot in part.operands]
+        op_type = part.op_type
+        if op_type == "LeakyRelu":
+            op_type = "PRelu"
+            operands.append(np.array(node.attributes.get("alpha", 0.01), np.float32))
+        if len(operands) != _OPERANDS.get(op_type) or (op_type == "PRelu" and isinstance(operands[1], str)):
+            return None
+        names.append(result if part is parts[-1] else f"{result}:%{len(names)}")
+        operations.append(Elementwise(op_type, tuple(operands), names[-1]))
+    return tuple(operations)
 
 
 def keeps_size(node: Node, weight: Float32) -> bool:

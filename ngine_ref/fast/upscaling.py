@@ -80,7 +80,7 @@ class _Finder:
             return None
         start = self.readers_of[source][0]
         form = self.forms[start]
-        if not isinstance(form, Convolution) or form.prefix is not None or form.weight.shape[2] != 3:
+        if not isinstance(form, Convolution) or form.prefix is not None or form.weight.shape[2] != 3 or form.pictures:
             return None
         members, after, output = self._followers(start, form)
         step = Step((str(source),), form.weight, form.bias, form.convolved, after)

@@ -1,4 +1,4 @@
-"""A tail whose producer the fast paths do not know is left to its kernel, whatever its further inputs look like."""
+"""A tail whose producer a region cannot carry is left to its kernel, whatever its further inputs look like."""
 
 from __future__ import annotations
 
