@@ -19,7 +19,8 @@ from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.folding.batchnorm_folding import fold_batchnorms
 from graphopt.graph.dataflow import DataflowGraph, sort_nodes
 from graphopt.graph.graph_reader import GraphReader
-from graphopt.graph.scope import Node, Scope, read_scopes
+from graphopt.graph.scope import Node, Scope
+from graphopt.graph.scope_reading import read_scopes
 from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
 from graphopt.matching.decision import decide
 from graphopt.matching.eligibility import Order

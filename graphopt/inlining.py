@@ -12,7 +12,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from graphopt.errors import CertificateError
 from graphopt.fusion import Rules
-from graphopt.graph.scope import Scope, read_scopes
+from graphopt.graph.scope import Scope
+from graphopt.graph.scope_reading import read_scopes
 from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.proof.certificate import certify

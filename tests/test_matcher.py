@@ -11,7 +11,7 @@ from support.text_models import assert_fuses, assert_same_numbers, fused, model,
 import graphopt
 from graphopt import RuleSet, load_rules
 from graphopt.graph.dataflow import DataflowGraph
-from graphopt.graph.scope import read_scopes
+from graphopt.graph.scope_reading import read_scopes
 from graphopt.matching.matcher import Match, match
 
 RuleMaker = Callable[..., RuleSet]

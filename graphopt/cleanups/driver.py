@@ -8,7 +8,8 @@ from onnx import GraphProto, ModelProto
 
 from graphopt.cleanups.sweep import sweep
 from graphopt.cleanups.unused import drop_dead_nodes, drop_unused_initializers
-from graphopt.graph.scope import Scope, note_captures
+from graphopt.graph.scope import Scope
+from graphopt.graph.scope_reading import note_captures
 from graphopt.graph.value_types import ValueTypes
 from graphopt.ledger import Cleaned
 

@@ -15,7 +15,6 @@ from onnx import AttributeProto, GraphProto, TensorProto
 from graphopt.cleanups.captures import Captured, rename_captured
 from graphopt.cleanups.effects import is_deterministic
 from graphopt.cleanups.same_value import SAME_VALUE
-from graphopt.graph.constant_nodes import constant_tensor
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.scope import Node, Scope
 from graphopt.graph.value_types import TensorType, ValueTypes
@@ -142,7 +141,7 @@ class _Sweep:
         )
 
     def _became_initializer(self, node: Node) -> bool:
-        tensor = constant_tensor(node)
+        tensor = node.constant
         name = node.outputs[0]
         if tensor is None or name in self._fixed or not isinstance(self._scope.proto, GraphProto):
             return False

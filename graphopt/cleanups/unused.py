@@ -5,7 +5,8 @@ from __future__ import annotations
 from onnx import GraphProto
 
 from graphopt.cleanups.effects import may_have_effects
-from graphopt.graph.scope import DEFAULTS_SINCE_IR, Node, Scope
+from graphopt.graph.conventions import DEFAULTS_SINCE_IR
+from graphopt.graph.scope import Node, Scope
 from graphopt.ledger import Cleaned
 
 

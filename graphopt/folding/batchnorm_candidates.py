@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from onnx import GraphProto, TensorProto
 
 from graphopt.graph.dataflow import DataflowGraph
-from graphopt.graph.scope import Dims, Node, Scope
+from graphopt.graph.declared_shapes import Dims
+from graphopt.graph.scope import Node, Scope
 from graphopt.matching.eligibility import Fault, describe_readers
 from graphopt.model_files.tensor_reading import TensorReader
 

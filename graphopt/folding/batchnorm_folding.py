@@ -21,7 +21,8 @@ from graphopt.folding.folded_weights import (
     fold_into_gemm,
 )
 from graphopt.graph.dataflow import DataflowGraph, sort_nodes
-from graphopt.graph.scope import Node, Scope, read_scopes
+from graphopt.graph.scope import Node, Scope
+from graphopt.graph.scope_reading import read_scopes
 from graphopt.ledger import Fusion, Refusal
 from graphopt.model_files.model_io import LoadedModel
 from graphopt.model_files.tensor_reading import TensorReader

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from onnx import TensorProto
-
-if TYPE_CHECKING:
-    from graphopt.graph.scope import Node
+from onnx import NodeProto, TensorProto
 
 
-def constant_tensor(node: Node) -> TensorProto | None:
-    """The tensor that a Constant node holds, None for any other node and for forms that are no dense tensor."""
-    if node.op_type != "Constant" or node.domain != "" or len(node.proto.attribute) != 1:
+def held_tensor(node: NodeProto) -> TensorProto | None:
+    """The tensor that a Constant node holds, None for forms that are no dense tensor."""
+    if len(node.attribute) != 1:
         return None
-    attribute = node.proto.attribute[0]
+    attribute = node.attribute[0]
     if attribute.ref_attr_name:
         return None
     if attribute.name == "value":

@@ -16,9 +16,10 @@ import networkx as nx
 from onnx import TensorProto
 
 from graphopt.errors import ModelError
-from graphopt.graph.constant_nodes import constant_tensor
+from graphopt.graph.conventions import FUSED_DOMAIN
+from graphopt.graph.declared_shapes import Dims
 from graphopt.graph.identity_paths import IdentityPaths
-from graphopt.graph.scope import FUSED_DOMAIN, Dims, Node, Scope
+from graphopt.graph.scope import Node, Scope
 
 # fmt: off
 _RANK_KEEPING = frozenset({
@@ -130,7 +131,7 @@ class DataflowGraph:
         if index is not None and self._is_identity(self.nodes[index]):
             value = self._behind_identities(value)
             index = self._producer.get(value)
-        return self.scope.constant(value) if index is None else constant_tensor(self.nodes[index])
+        return self.scope.constant(value) if index is None else self.nodes[index].constant
 
     def _is_identity(self, node: Node) -> bool:
         return node.op_type == "Identity" and node.domain == "" and len(node.inputs) == 1

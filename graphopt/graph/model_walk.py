@@ -13,6 +13,8 @@ from functools import lru_cache
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
 
+from graphopt.graph.conventions import standard_name
+
 _HOLDER_TYPES = frozenset(
     {
         defs.OpSchema.AttrType.GRAPH,
@@ -63,7 +65,7 @@ def may_hold(domain: str, op_type: str) -> bool:
     """Whether attributes of this operator may hold graphs or tensors; of an operator unknown to onnx, they may."""
     if not (isinstance(domain, str) and isinstance(op_type, str)):  # not UTF-8 in the file; the checks refuse it
         return True
-    standard = "" if domain == "ai.onnx" else domain
+    standard = standard_name(domain)
     if not defs.has(op_type, standard):
         return True
     return any(attribute.type in _HOLDER_TYPES for attribute in defs.get_schema(op_type, standard).attributes.values())

@@ -1,44 +1,21 @@
 """A model as scopes: the main graph, the bodies of If, Loop and Scan at any depth, and the model's own functions.
 
-Protobuf is read once, into plain `Node` objects; everything after works on those. A scope knows what its names mean:
-which are inputs, which are constants and which come from the scope around it.
+A scope is a list of plain `Node` objects, and knows what its names mean: which are inputs, which are constants and
+which come from the scope around it. `scope_reading` makes scopes from protobuf, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
 from typing import ClassVar, Self
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    TensorProto,
-    TensorShapeProto,
-    TypeProto,
-    defs,
-)
+from onnx import FunctionProto, GraphProto, TensorProto
 
 from graphopt.graph.attribute_sets import AttributeSet, AttributeSets
-from graphopt.graph.constant_nodes import constant_tensor
-from graphopt.graph.graph_reader import GraphReader, NodeReading
-
-FUSED_DOMAIN = "ai.ngine"
-STANDARD_DOMAINS = ("", "ai.onnx")
-DEFAULTS_SINCE_IR = 4
-"""From this IR version on, an initializer listed among the graph's inputs is a default; before, it is a constant."""
-
-Dims = tuple[int | None, ...]
-
-
-def normal_domain(domain: str, fused_domains: Collection[str]) -> str:
-    """The domain under its usual spelling: `ai.onnx` is the default domain, a fused sub-domain is the fused domain."""
-    if domain == "ai.onnx":
-        return ""
-    return next((fused for fused in fused_domains if domain.startswith(fused + ".")), domain)
+from graphopt.graph.constant_nodes import held_tensor
+from graphopt.graph.declared_shapes import DeclaredShapes, Dims
+from graphopt.graph.graph_reader import NodeReading
 
 
 class Node:
@@ -92,6 +69,11 @@ class Node:
         """The node's name, or the name of its first output where it has none."""
         return self.name or next(filter(None, self.outputs), "")
 
+    @property
+    def constant(self) -> TensorProto | None:
+        """The tensor that a Constant node holds, None for any other node and for forms that are no dense tensor."""
+        return held_tensor(self.proto) if self.op_type == "Constant" and self.domain == "" else None
+
     def __repr__(self) -> str:
         return f"<{self.title}>"
 
@@ -122,7 +104,7 @@ class Scope:
     training_reads: tuple[str, ...] = ()
     """Of the main graph: names that the model's training steps read, which may be any of its values."""
     is_rewritten: bool = False
-    shapes: _Shapes | None = None
+    shapes: DeclaredShapes | None = None
     _constant_nodes: Mapping[str, TensorProto] | None = None
     view: object = None
     """The last data-flow view of the scope, see `DataflowGraph.of`; it holds as long as `nodes` is the same list."""
@@ -147,7 +129,7 @@ class Scope:
     def constant_nodes(self) -> Mapping[str, TensorProto]:
         """The tensors that this scope's Constant nodes hold, by value name."""
         if self._constant_nodes is None:
-            tensors = {node.outputs[0]: constant_tensor(node) for node in self.nodes if node.op_type == "Constant"}
+            tensors = {node.outputs[0]: node.constant for node in self.nodes if node.op_type == "Constant"}
             self._constant_nodes = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         return self._constant_nodes
 
@@ -163,161 +145,7 @@ class Scope:
                 if name in scope.initializers:
                     return tuple(scope.initializers[name].dims)
                 if scope.shapes is None:
-                    scope.shapes = _Shapes(scope.proto)
+                    scope.shapes = DeclaredShapes(scope.proto)
                 return scope.shapes.by_name.get(name)
             scope = scope.parent
         return None
-
-
-class _Shapes:
-    """The shapes that a graph declares, read when the first is asked for."""
-
-    def __init__(self, proto: GraphProto | FunctionProto) -> None:
-        self.proto = proto
-
-    @cached_property
-    def by_name(self) -> dict[str, Dims]:
-        """Shape by value name, for every value with a declared shape."""
-        infos = list(self.proto.value_info)
-        if isinstance(self.proto, GraphProto):
-            infos += [*self.proto.input, *self.proto.output]
-        return {info.name: dims for info in infos if (dims := _dims(info.type)) is not None}
-
-
-def _dims(type_proto: TypeProto) -> Dims | None:
-    if not type_proto.HasField("tensor_type") or not type_proto.tensor_type.HasField("shape"):
-        return None
-    return tuple(dim_size(dim) for dim in type_proto.tensor_type.shape.dim)
-
-
-def dim_size(dim: TensorShapeProto.Dimension) -> int | None:
-    """The size of a declared dimension; None where it is left open, which some exporters write as -1."""
-    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
-
-
-@lru_cache(maxsize=4096)
-def _may_hold_bodies(domain: str, op_type: str) -> bool:
-    if domain != "":
-        return True
-    if not defs.has(op_type):
-        return True
-    kinds = {attribute.type for attribute in defs.get_schema(op_type).attributes.values()}
-    return defs.OpSchema.AttrType.GRAPH in kinds or defs.OpSchema.AttrType.GRAPHS in kinds
-
-
-def bodies_of(node: Node) -> Iterator[tuple[str, int, GraphProto]]:
-    """The graphs in a node's attributes: attribute name, place in a list of graphs (-1 where it is no list), graph."""
-    if not _may_hold_bodies(node.domain, node.op_type):
-        return
-    for attribute in node.proto.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.name, -1, attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            for place, graph in enumerate(attribute.graphs):
-                yield attribute.name, place, graph
-
-
-def opset_versions(imports: ModelProto | FunctionProto) -> dict[str, int]:
-    """The imported operator sets: version by domain, the default domain under ''."""
-    return {("" if entry.domain == "ai.onnx" else entry.domain): entry.version for entry in imports.opset_import}
-
-
-def read_scopes(
-    model: ModelProto, *, fused_domains: Collection[str] = (), reader: GraphReader | None = None
-) -> list[Scope]:
-    """Every scope of a model: the main graph first, each scope before the bodies inside it, functions last.
-
-    Functions of the fused domains and their sub-domains are left out: their bodies are what a name means. `reader` may
-    know the graphs already.
-    """
-    scopes: list[Scope] = []
-    reader = reader or GraphReader()
-    pending = [Scope(model.graph, "", opset_versions(model))]
-    pending += [
-        Scope(function, f"function {function.domain}::{function.name}", opset_versions(function))
-        for function in model.functions
-        if normal_domain(function.domain, fused_domains) not in fused_domains
-    ]
-    pending.reverse()
-    while pending:
-        scope = pending.pop()
-        scopes.append(scope)
-        pending += _read(scope, model.ir_version < DEFAULTS_SINCE_IR, fused_domains, reader)[::-1]
-    note_captures(scopes)
-    scopes[0].training_reads = tuple(_training_reads(model, scopes[0]))
-    return scopes
-
-
-def _training_reads(model: ModelProto, main: Scope) -> Iterator[str]:
-    """What the training steps read of the main graph: their nodes run as if they stood in it."""
-    for step in model.training_info:
-        for graph in (step.initialization, step.algorithm):
-            scopes: list[Scope] = []
-            pending = [Scope(graph, "a training step", main.opsets, parent=main)]
-            while pending:
-                scopes.append(pending.pop())
-                pending += _read(scopes[-1], False, (), GraphReader())
-            note_captures(scopes)
-            yield from scopes[0].captures
-        for binding in (*step.initialization_binding, *step.update_binding):
-            yield binding.key  # an initializer that the step sets
-
-
-def note_captures(scopes: Sequence[Scope]) -> None:
-    """Find out what each scope captures; outer scopes come before inner ones."""
-    for scope in reversed(scopes):  # inner scopes come after outer ones
-        scope.captures = tuple(_captured(scope))
-
-
-def _read(
-    scope: Scope, initializers_are_constant: bool, fused_domains: Collection[str], reader: GraphReader
-) -> list[Scope]:
-    """Fill one scope from its protobuf; returns the bodies found in it, not yet filled."""
-    proto = scope.proto
-    domains: dict[str, str] = {"": ""}
-    scope.nodes = []
-    for reading in reader.nodes(proto):
-        spelled = reading.domain
-        if spelled not in domains:
-            domains[spelled] = normal_domain(spelled, fused_domains)
-        scope.nodes.append(Node(reading, domains[spelled], reader.sets))
-    if isinstance(proto, GraphProto):
-        scope.inputs = tuple(value.name for value in proto.input)
-        scope.outputs = tuple(value.name for value in proto.output)
-        scope.initializers = {tensor.name: tensor for tensor in proto.initializer}
-        sparse = [tensor.values.name for tensor in proto.sparse_initializer]
-        scope.defined.update(scope.inputs, scope.initializers, sparse)
-        if not initializers_are_constant:
-            for name in scope.inputs:
-                scope.initializers.pop(name, None)
-    else:
-        scope.inputs = tuple(proto.input)
-        scope.outputs = tuple(proto.output)
-        scope.defined.update(scope.inputs)
-    found: list[Scope] = []
-    for node in scope.nodes:
-        scope.defined.update(node.outputs)
-        bodies = [
-            Scope(graph, f"{name} of {node.title}", scope.opsets, parent=scope) for name, _, graph in bodies_of(node)
-        ]
-        if bodies:
-            node.bodies = tuple(bodies)
-            found += bodies
-    scope.defined.discard("")
-    return found
-
-
-def _captured(scope: Scope) -> Iterator[str]:
-    if scope.parent is None:
-        return
-    for node in scope.nodes:
-        for name in node.inputs:
-            if name and name not in scope.defined:
-                yield name
-        for body in node.bodies:
-            for name in body.captures:
-                if name not in scope.defined:
-                    yield name
-    for name in scope.outputs:
-        if name not in scope.defined:
-            yield name

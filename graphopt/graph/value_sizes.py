@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
-from graphopt.graph.scope import DEFAULTS_SINCE_IR, dim_size
+from graphopt.graph.conventions import DEFAULTS_SINCE_IR
+from graphopt.graph.declared_shapes import dim_size
 
 SMALL = 256
 """Elements up to which an initializer is kept: it may decide a shape."""

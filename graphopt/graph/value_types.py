@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, ValueInfoProto
 
-from graphopt.graph.scope import Dims, dim_size
+from graphopt.graph.declared_shapes import Dims, tensor_dims
 from graphopt.graph.value_sizes import graphs_in, inferred_shapes, shape_skeleton
 
 
@@ -72,14 +72,8 @@ def _types(graph: GraphProto) -> Iterator[tuple[str, TensorType]]:
         yield tensor.name, TensorType(tensor.data_type, tuple(tensor.dims))
     for info in (*graph.input, *graph.value_info, *graph.output):
         if _is_known(info):
-            yield info.name, TensorType(info.type.tensor_type.elem_type, _dims(info.type.tensor_type))
+            yield info.name, TensorType(info.type.tensor_type.elem_type, tensor_dims(info.type.tensor_type))
 
 
 def _is_known(info: ValueInfoProto) -> bool:
     return info.type.HasField("tensor_type") and info.type.tensor_type.elem_type != 0
-
-
-def _dims(tensor: TypeProto.Tensor) -> Dims | None:
-    if not tensor.HasField("shape"):
-        return None
-    return tuple(dim_size(dim) for dim in tensor.shape.dim)

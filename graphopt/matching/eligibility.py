@@ -12,7 +12,8 @@ from itertools import groupby, islice
 from typing import Literal, NamedTuple
 
 from graphopt.graph.dataflow import DataflowGraph
-from graphopt.graph.scope import Dims, Node
+from graphopt.graph.declared_shapes import Dims
+from graphopt.graph.scope import Node
 from graphopt.rule import Condition
 
 Order = Literal["sink", "file"]

@@ -16,6 +16,7 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
 
 from graphopt.errors import ModelError
+from graphopt.graph.conventions import STANDARD_DOMAINS, standard_name
 from graphopt.graph.graph_reader import GraphReader, NodeReading
 from graphopt.graph.model_walk import (
     GraphPlace,
@@ -27,7 +28,6 @@ from graphopt.graph.model_walk import (
 )
 from graphopt.model_files.tensor_size import element_count, tensor_size
 
-_STANDARD = ("", "ai.onnx")
 _ATTRIBUTE_TYPES = {
     number: getattr(defs.OpSchema.AttrType, kind)
     for kind, number in AttributeProto.AttributeType.items()
@@ -96,7 +96,7 @@ def _check_header(model: ModelProto, name: str) -> None:
 
 
 def _check_standard_import(imports: dict[str, int], nodes: Iterable[NodeProto], title: str, name: str) -> None:
-    if "" not in imports and any(node.domain in _STANDARD for node in nodes):
+    if "" not in imports and any(node.domain in STANDARD_DOMAINS for node in nodes):
         raise ModelError(
             f"{name}: {title} has no opset import for ONNX's own operators, so their meaning is not known; "
             "export it again, or add the import with onnx.helper.make_opsetid."
@@ -109,7 +109,7 @@ def _imports(owner: ModelProto | FunctionProto, name: str) -> dict[str, int]:
     for entry in owner.opset_import:
         if isinstance(entry.domain, bytes):  # protobuf gives bytes for what is not UTF-8
             raise ModelError(f"{name}: an opset import has a domain that is not UTF-8 text; the file is damaged.")
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        domain = standard_name(entry.domain)
         if imports.setdefault(domain, entry.version) != entry.version:
             raise ModelError(
                 f"{name}: the domain {domain or 'ai.onnx'!r} is imported twice, with versions {imports[domain]} and "
@@ -176,7 +176,7 @@ def _one_a_list(nodes: Iterable[NodeReading]) -> Iterator[tuple[NodeProto, str, 
 @lru_cache(maxsize=4096)
 def _may_have_type(domain: str, op_type: str, attribute: str, kind: int) -> bool:
     """Whether any version of the operator takes an attribute of that type; one that onnx does not know takes all."""
-    domain = "" if domain == "ai.onnx" else domain
+    domain = standard_name(domain)
     if not defs.has(op_type, domain):
         return True
     newest = defs.get_schema(op_type, domain).since_version

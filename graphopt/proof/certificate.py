@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from onnx import FunctionProto, ModelProto
 
 from graphopt.errors import ModelError
+from graphopt.graph.conventions import is_fused_domain
 from graphopt.graph.graph_reader import GraphReader
 from graphopt.proof.difference import first_difference
 from graphopt.proof.node_reading import BodyOf, FunctionName, body_by_name
-from graphopt.proof.operation_identity import is_fused_domain
 from graphopt.proof.value_numbering import NumberedModel, ValueNumbering
 
 

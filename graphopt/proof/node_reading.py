@@ -13,12 +13,12 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto
 
 from graphopt.errors import UsageError
+from graphopt.graph.conventions import is_fused_domain, standard_name
 from graphopt.graph.graph_reader import GraphReader, NodeReading
 from graphopt.proof.operation_identity import (
     Attributes,
     Operation,
     OperationTable,
-    is_fused_domain,
     is_standard,
     may_hold_graphs,
 )
@@ -33,11 +33,6 @@ FunctionName = tuple[str, str]
 """Domain and name of a function."""
 
 _serialize = AttributeProto.SerializePartialToString
-
-
-def standard_name(domain: str) -> str:
-    """ONNX's own domain has two names; this is the shorter one."""
-    return "" if domain == "ai.onnx" else domain
 
 
 class Function:

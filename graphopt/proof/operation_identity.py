@@ -17,9 +17,9 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto
 
+from graphopt.graph.conventions import is_fused_domain
 from graphopt.proof.tensor_identity import Identity, TensorTable, describe, float_text
 
-FUSED_DOMAIN = "ai.ngine"
 GRAPH_TYPES = frozenset({AttributeProto.GRAPH, AttributeProto.GRAPHS})
 Attributes = Mapping[str, Identity]
 _AttributeType = onnx.defs.OpSchema.AttrType
@@ -60,11 +60,6 @@ class Kind(IntEnum):
     """Like PLAIN, but several in a row are one, and one that moves nothing is its input."""
     NO_OPERATION = 9
     """Like PLAIN, but where nothing can change it is its input: Cast, Reshape, Pad."""
-
-
-def is_fused_domain(domain: str) -> bool:
-    """Whether it is the fused operators' domain or one of its sub-domains."""
-    return domain == FUSED_DOMAIN or domain.startswith(FUSED_DOMAIN + ".")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

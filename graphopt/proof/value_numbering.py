@@ -17,6 +17,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto
 
 from graphopt.errors import ModelError
+from graphopt.graph.conventions import DEFAULTS_SINCE_IR
 from graphopt.graph.graph_reader import GraphReader
 from graphopt.graph.value_types import ValueTypes
 from graphopt.proof.canonical_operations import CanonicalOperations
@@ -30,8 +31,6 @@ Task = Generator["Task", Any, Any]
 
 INLINED_NODES = 200_000
 """Fused calls that stand for more nodes than this, and for many times those of the model, are a bomb of functions."""
-OVERRIDABLE_SINCE = 4
-"""The IR version from which an initializer that is listed among the inputs is only a default."""
 _LAST_WITHOUT_ALIAS = int(Kind.OPAQUE)
 """Kinds after this one may make an alias of their first input."""
 
@@ -104,7 +103,7 @@ class ValueNumbering:
         inputs = []
         for info in graph.input:
             default = values.get(info.name, ABSENT)
-            if default == ABSENT or model.ir_version >= OVERRIDABLE_SINCE:
+            if default == ABSENT or model.ir_version >= DEFAULTS_SINCE_IR:
                 identity = ("input", info.name, info.type.SerializePartialToString(deterministic=True))
                 values[info.name] = self._intern((*identity, default), declared_rank(info))
                 inputs.append(identity)

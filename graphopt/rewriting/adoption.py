@@ -12,7 +12,8 @@ from itertools import product
 
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from graphopt.graph.scope import STANDARD_DOMAINS, Node, Scope, opset_versions
+from graphopt.graph.conventions import STANDARD_DOMAINS, opset_versions
+from graphopt.graph.scope import Node, Scope
 from graphopt.rewriting.fused_node import Body, FusedNode
 from graphopt.rewriting.outlining import specialise
 from graphopt.rewriting.record import Replaced, read_record

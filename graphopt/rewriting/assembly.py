@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from graphopt.graph.attribute_sets import AttributeSet
-from graphopt.graph.scope import DEFAULTS_SINCE_IR, Node, Scope, bodies_of
+from graphopt.graph.conventions import DEFAULTS_SINCE_IR
+from graphopt.graph.scope import Node, Scope
+from graphopt.graph.scope_reading import bodies_of
 from graphopt.rewriting.body_domains import assign_domains
 from graphopt.rewriting.fused_node import Body, FusedNode
 from graphopt.rewriting.record import INPUTS, IR_VERSION, ORIGINAL_INPUTS, RULES, set_metadata, write_record

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
-from graphopt.graph.scope import STANDARD_DOMAINS, opset_versions
+from graphopt.graph.conventions import STANDARD_DOMAINS, opset_versions, standard_name
 from graphopt.matching.eligibility import REQUIREMENTS
 from graphopt.rule import Condition, PatternNode, Rule
 from graphopt.rule_files.producers import expand, is_template
@@ -96,7 +96,7 @@ def _check_header(item: RuleText) -> None:
             raise item.error(f"{function.name} names {name!r} twice in its header; give each its own name.")
     imported = opset_versions(function)
     for node in function.node:
-        domain = "" if node.domain in STANDARD_DOMAINS else node.domain
+        domain = standard_name(node.domain)
         if domain not in imported:
             raise item.error(
                 f"The operator {node.op_type} is of domain {domain!r}, which the header does not import; "
@@ -245,7 +245,7 @@ def _check_variadic(item: RuleText, variadic: list[str], pattern: list[NodeProto
 
 def _pattern_node(node: NodeProto, number: int) -> PatternNode:
     return PatternNode(
-        domain="" if node.domain in STANDARD_DOMAINS else node.domain,
+        domain=standard_name(node.domain),
         op_type=node.op_type,
         inputs=tuple(node.input),
         outputs=tuple(node.output),

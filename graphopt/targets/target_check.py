@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, ModelProto, TensorProto, defs, helper
 
+from graphopt.graph.conventions import FUSED_DOMAIN
 from graphopt.graph.dataflow import DataflowGraph
-from graphopt.graph.scope import FUSED_DOMAIN, Node, Scope, read_scopes
+from graphopt.graph.scope import Node, Scope
+from graphopt.graph.scope_reading import read_scopes
 from graphopt.graph.value_sizes import inferred_shapes, shape_skeleton
 from graphopt.matching.matcher import Match
 from graphopt.targets.target import OperatorLimits, Target

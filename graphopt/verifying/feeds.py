@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from graphopt.errors import UsageError
-from graphopt.graph.scope import dim_size
+from graphopt.graph.declared_shapes import dim_size
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

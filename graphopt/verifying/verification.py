@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, numpy_help
 
 import ngine_ref
 from graphopt.errors import ModelError, VerificationError
+from graphopt.graph.conventions import is_fused_domain
 from graphopt.graph.value_sizes import SMALL, value_sizes
 from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
@@ -307,7 +308,7 @@ def _onnxruntime_agrees(
     original: LoadedModel, fused: LoadedModel, feeds: Feeds, rtol: float | None, atol: float | None
 ) -> bool | None:
     bodies = {(function.domain, function.name) for function in fused.model.functions}
-    calls = {(node.domain, node.op_type) for node in fused.model.graph.node if node.domain.startswith("ai.ngine")}
+    calls = {(node.domain, node.op_type) for node in fused.model.graph.node if is_fused_domain(node.domain)}
     if not calls <= bodies:
         return None
     names = [value.name for value in original.model.graph.output]
