@@ -16,6 +16,7 @@ from graphopt.graph.declared_shapes import Dims
 from graphopt.graph.scope import Node, Scope
 from graphopt.matching.eligibility import Fault, describe_readers
 from graphopt.model_files.tensor_reading import TensorReader
+from graphopt.wording import listed
 
 PRODUCERS = ("Conv", "ConvTranspose", "Gemm")
 """The operators whose weights can take a factor and a shift for each channel."""
@@ -105,7 +106,7 @@ def _weighted_producer(candidate: Candidate) -> Fault | None:
     node = candidate.linear
     if node.domain == "" and node.op_type in PRODUCERS:
         return None
-    return f"{value!r} is made by {node.title}, not by a {', '.join(PRODUCERS[:-1])} or {PRODUCERS[-1]}", node.label
+    return f"{value!r} is made by {node.title}, not by a {listed(PRODUCERS, 'or')}", node.label
 
 
 def _sole_reader(candidate: Candidate) -> Fault | None:

@@ -15,6 +15,7 @@ from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.declared_shapes import Dims
 from graphopt.graph.scope import Node
 from graphopt.rule import Condition
+from graphopt.wording import counted, listed
 
 Order = Literal["sink", "file"]
 Fault = tuple[str, str]
@@ -87,7 +88,7 @@ def _variadic(candidate: Candidate, condition: Condition) -> Fault | None:
     node = candidate.view.nodes[candidate.anchor]
     least = condition.parameters["least"]
     if len(candidate.variadic) < least:
-        return f"{node.title} has {_times(len(node.inputs), 'input')}, it needs at least {least + 1}", node.label
+        return f"{node.title} has {counted(len(node.inputs), 'input')}, it needs at least {least + 1}", node.label
     return None
 
 
@@ -119,7 +120,7 @@ def _adjacent(candidate: Candidate, condition: Condition) -> Fault | None:
     if not between:
         return None
     return (
-        f"{_times(between, 'node')} between {view.nodes[first].title} and {view.nodes[second].title} in the file",
+        f"{counted(between, 'node')} between {view.nodes[first].title} and {view.nodes[second].title} in the file",
         view.nodes[second - 1].label,
     )
 
@@ -211,8 +212,8 @@ def describe_readers(view: DataflowGraph, value: str) -> str:
         rest = count - sum(times for _, times in groups[:_SHOWN])
         groups = [*groups[:_SHOWN], (f"{rest} more", 1)]
     shown = [f"{text} ({times} times)" if times > 1 else text for text, times in groups]
-    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-    return f"{count} times: {listed}" if count != 1 else listed
+    readers = listed(shown, "and")
+    return f"{count} times: {readers}" if count != 1 else readers
 
 
 _SHOWN = 3
@@ -227,7 +228,3 @@ def _reader_groups(view: DataflowGraph, value: str) -> Iterator[tuple[str, int]]
     if value in view.outputs:
         where = f"as an output of {view.scope.title}" if view.scope.title else "as a graph output"
         yield where if value in view.scope.outputs else "by a training step", 1
-
-
-def _times(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -18,6 +18,7 @@ from graphopt.graph.identity_paths import IdentityPaths
 from graphopt.graph.scope import Node
 from graphopt.matching.attribute_matching import conflict, fit
 from graphopt.rule import PatternNode, Rule, Step
+from graphopt.wording import listed
 
 ABSENT = None
 """What an optional input is bound to where the node does not even name it; '' where it names it as absent."""
@@ -78,7 +79,7 @@ class Mismatch(NamedTuple):
 
     def sentence(self, operators: Sequence[str]) -> str:
         """The reason, where any of these operators would have done."""
-        return self.fault.reason + (f"{self.fault.instead} {_either(operators)}" if self.fault.instead else "")
+        return self.fault.reason + (f"{self.fault.instead} {listed(operators, 'or')}" if self.fault.instead else "")
 
 
 def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mismatch]:
@@ -271,7 +272,3 @@ def _origin(view: DataflowGraph, value: str) -> str:
     if value in view.scope.inputs:
         return f"{value!r} is an input"
     return f"{value!r} is a constant" if view.constant(value) is not None else f"{value!r} is captured"
-
-
-def _either(operators: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(operators[:-1]), operators[-1]]))

@@ -5,7 +5,7 @@ The same questions are asked of a node that stands in a model (`check`) and of o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from graphopt.graph.scope_reading import read_scopes
 from graphopt.graph.value_sizes import inferred_shapes, shape_skeleton
 from graphopt.matching.matcher import Match
 from graphopt.targets.target import OperatorLimits, Target
+from graphopt.wording import counted, listed
 
 CANNOT_RUN = "cannot run"
 DIFFERS = "runs differently"
@@ -128,25 +129,25 @@ def _use(node: Node, view: DataflowGraph, types: Mapping[str, tuple[int, int | N
 def _limit_problems(use: _Use, limits: OperatorLimits, defaults: Mapping[str, Any]) -> Iterator[str]:
     """What a kernel does not take of a use, each as the end of a sentence about the kernel."""
     if limits.ranks is not None and use.rank is not None and use.rank not in limits.ranks:
-        yield f"takes rank {_listed(limits.ranks)}, not {use.rank}"
+        yield f"takes rank {listed(limits.ranks, 'or')}, not {use.rank}"
     if limits.dtypes is not None:
         for dtype in sorted(use.dtypes - set(limits.dtypes)):
-            yield f"takes {_listed(limits.dtypes)}, not {dtype}"
+            yield f"takes {listed(limits.dtypes, 'or')}, not {dtype}"
     if not limits.groups and _value(use, "group", 1) != 1:
         yield f"takes no groups, here {_value(use, 'group', 1)}"
     if not limits.dilations and any(step != 1 for step in _value(use, "dilations", [])):
         yield f"takes no dilations, here {_value(use, 'dilations', [])}"
     if limits.slopes is not None and use.slope is not None and not {use.slope, "any"} & set(limits.slopes):
-        yield f"takes a slope of {_listed(limits.slopes)}, not of another shape"
+        yield f"takes a slope of {listed(limits.slopes, 'or')}, not of another shape"
     producer = _value(use, "producer_op", None)
     if limits.producers is not None and producer is not None and producer not in limits.producers:
-        yield f"takes {_listed(limits.producers)} as producer, not {producer}"
+        yield f"takes {listed(limits.producers, 'or')} as producer, not {producer}"
     for name, allowed in limits.attributes.items():
         found = _value(use, name, defaults.get(name))
         if found is not None and found not in allowed:
-            yield f"takes {name} {_listed(allowed)}, not {found}"
+            yield f"takes {name} {listed(allowed, 'or')}, not {found}"
     if limits.outputs is not None and use.outputs > limits.outputs:
-        yield f"has {limits.outputs} output{'s' if limits.outputs != 1 else ''}, not {use.outputs}"
+        yield f"has {counted(limits.outputs, 'output')}, not {use.outputs}"
 
 
 def _value(use: _Use, name: str, default: Any) -> Any:
@@ -194,8 +195,3 @@ def _dtype(element_type: int) -> str:
     if element_type == TensorProto.STRING:
         return "string"
     return np.dtype(helper.tensor_dtype_to_np_dtype(element_type)).name
-
-
-def _listed(values: Sequence[object]) -> str:
-    texts = [str(value) for value in values]
-    return " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
