@@ -17,9 +17,9 @@ from pathlib import Path
 
 import graphopt
 from graphopt.folding.batchnorm_folding import RULE as FOLDING
-from graphopt.fusion import FusionResult
+from graphopt.fusion_result import FusionResult
 from graphopt.model_files.model_io import LoadedModel
-from graphopt.verifying.verification import VerificationReport
+from graphopt.verifying.verification_report import VerificationReport
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from support.real_models import LIGHT, PACKAGED, RealModel, UnavailableError

@@ -9,66 +9,56 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from graphopt.errors import (
-        CertificateError,
-        GraphoptError,
-        ModelError,
-        RuleError,
-        SaveError,
-        UsageError,
-        VerificationError,
-    )
-    from graphopt.explanation import Explanation, Verdict, explain
-    from graphopt.fusion import FusionResult, fuse
-    from graphopt.inlining import unfuse
-    from graphopt.ledger import Absorption, Fusion, Refusal, Report
-    from graphopt.rule_files.rule_set import RuleSet, load_rules
-    from graphopt.verifying.verification import VerificationReport, verify
+if TYPE_CHECKING:  # the same names once more, for type checkers
+    from graphopt.errors import CertificateError as CertificateError
+    from graphopt.errors import GraphoptError as GraphoptError
+    from graphopt.errors import ModelError as ModelError
+    from graphopt.errors import RuleError as RuleError
+    from graphopt.errors import SaveError as SaveError
+    from graphopt.errors import UsageError as UsageError
+    from graphopt.errors import VerificationError as VerificationError
+    from graphopt.explanation import Explanation as Explanation
+    from graphopt.explanation import Verdict as Verdict
+    from graphopt.explanation import explain as explain
+    from graphopt.fusion import fuse as fuse
+    from graphopt.fusion_result import FusionResult as FusionResult
+    from graphopt.inlining import unfuse as unfuse
+    from graphopt.ledger import Absorption as Absorption
+    from graphopt.ledger import Fusion as Fusion
+    from graphopt.ledger import Refusal as Refusal
+    from graphopt.ledger import Report as Report
+    from graphopt.rule_files.rule_set import RuleSet as RuleSet
+    from graphopt.rule_files.rule_set import load_rules as load_rules
+    from graphopt.verifying.verification import verify as verify
+    from graphopt.verifying.verification_report import VerificationReport as VerificationReport
 
-_HOMES = {
-    "errors": (
-        "CertificateError",
-        "GraphoptError",
-        "ModelError",
-        "RuleError",
-        "SaveError",
-        "UsageError",
-        "VerificationError",
-    ),
-    "explanation": ("Explanation", "Verdict", "explain"),
-    "fusion": ("FusionResult", "fuse"),
-    "inlining": ("unfuse",),
-    "ledger": ("Absorption", "Fusion", "Refusal", "Report"),
-    "rule_files.rule_set": ("RuleSet", "load_rules"),
-    "verifying.verification": ("VerificationReport", "verify"),
+_HOME = {
+    "Absorption": "ledger",
+    "CertificateError": "errors",
+    "Explanation": "explanation",
+    "Fusion": "ledger",
+    "FusionResult": "fusion_result",
+    "GraphoptError": "errors",
+    "ModelError": "errors",
+    "Refusal": "ledger",
+    "Report": "ledger",
+    "RuleError": "errors",
+    "RuleSet": "rule_files.rule_set",
+    "SaveError": "errors",
+    "UsageError": "errors",
+    "Verdict": "explanation",
+    "VerificationError": "errors",
+    "VerificationReport": "verifying.verification_report",
+    "explain": "explanation",
+    "fuse": "fusion",
+    "load_rules": "rule_files.rule_set",
+    "unfuse": "inlining",
+    "verify": "verifying.verification",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+"""The module of each public name."""
 
 __version__ = "0.1.0"
-__all__ = [  # the same names as above
-    "Absorption",
-    "CertificateError",
-    "Explanation",
-    "Fusion",
-    "FusionResult",
-    "GraphoptError",
-    "ModelError",
-    "Refusal",
-    "Report",
-    "RuleError",
-    "RuleSet",
-    "SaveError",
-    "UsageError",
-    "Verdict",
-    "VerificationError",
-    "VerificationReport",
-    "explain",
-    "fuse",
-    "load_rules",
-    "unfuse",
-    "verify",
-]
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -81,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graphopt.fusion import FusionResult
+    from graphopt.fusion_result import FusionResult
 
 
 class GraphoptError(Exception):

@@ -10,7 +10,8 @@ from graphopt.errors import UsageError
 from graphopt.folding.batchnorm_candidates import CONDITIONS, FINITE
 from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.folding.batchnorm_folding import Folding, fold_batchnorms
-from graphopt.fusion import FusionResult, Rules, fuse
+from graphopt.fusion import Rules, fuse
+from graphopt.fusion_result import FusionResult
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.ledger import Refusal
 from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onnx import FunctionProto, ModelProto
@@ -17,47 +17,32 @@ from graphopt.cleanups.names import AFTER_FUSION, known_cleanups
 from graphopt.errors import CertificateError, UsageError, VerificationError
 from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.folding.batchnorm_folding import fold_batchnorms
-from graphopt.graph.dataflow import DataflowGraph, sort_nodes
+from graphopt.fusion_result import FusionResult
+from graphopt.graph.dataflow import sort_nodes
 from graphopt.graph.graph_reader import GraphReader
-from graphopt.graph.scope import Node, Scope
+from graphopt.graph.scope import Scope
 from graphopt.graph.scope_reading import read_scopes
-from graphopt.ledger import Absorption, CertificateSummary, Cleaned, Fusion, Ledger, Refusal, Report
-from graphopt.matching.decision import decide
+from graphopt.ledger import CertificateSummary, Cleaned, Ledger, Report
 from graphopt.matching.eligibility import Order
-from graphopt.matching.matcher import Match
 from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.proof.certificate import certify
 from graphopt.rewriting.adoption import Adopter
 from graphopt.rewriting.assembly import assemble
 from graphopt.rewriting.bare_calls import bodies_of_bare_calls, bodies_of_written_calls, body_of
-from graphopt.rewriting.fused_node import FusedNode
 from graphopt.rewriting.outlining import Outliner
 from graphopt.rewriting.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
 from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.rule_sweep import Observer, sweep
 from graphopt.targets.target import Target
-from graphopt.targets.target_check import refuses
 
 if TYPE_CHECKING:
-    from graphopt.verifying.verification import VerificationReport
+    from graphopt.verifying.verification_report import VerificationReport
 
 Rules = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | RuleSet
-Observer = Callable[[Sequence[Rule], DataflowGraph, int, Match | Refusal | str | None, Order], None]
-"""Is told a decision: the rules, the view, the anchor, what was decided (the name of the fused node that had taken
-the anchor, for an absorption), and the order."""
 Verifier = Callable[[LoadedModel, LoadedModel], "VerificationReport"]
 """Compares the numbers of the original and of the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class FusionResult:
-    """A rewritten model, and what was done to it."""
-
-    model: ModelProto
-    report: Report
-    verification: VerificationReport | None = None
-    """The comparison of numbers, where values change."""
 
 
 def fuse(
@@ -121,18 +106,18 @@ def _fused(
     """The result of `fuse` before its numbers are compared; everything that is made on the way ends here."""
     cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
     loaded = original
-    scopes = prepared_scopes(loaded.model, chosen, loaded.reader)
+    scopes = _prepared_scopes(loaded.model, chosen, loaded.reader)
     before = _operators(scopes)
     ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
     if fold_batchnorm:
         loaded = _folded(loaded, chosen, ledger)
-        scopes = prepared_scopes(loaded.model, chosen, loaded.reader)
+        scopes = _prepared_scopes(loaded.model, chosen, loaded.reader)
     bare = bodies_of_bare_calls(loaded.model, scopes)
     ledger.cleaned += clean(loaded.model, scopes, cleaning)
     outliner = Outliner()
     for group in chosen.groups:
         for scope in scopes:
-            if share_prefix and joins_prefixes(group):
+            if share_prefix and _joins_prefixes(group):
                 ledger.shared_prefixes += share_prefixes(scope, group, order)
             sweep(group, scope, order, ledger, outliner, target, observer)
     ledger.cleaned += clean(loaded.model, scopes, [name for name in AFTER_FUSION if name in cleaning])
@@ -189,7 +174,7 @@ def _verified(original: LoadedModel, fused: FusionResult, verifier: Verifier | N
     return fused
 
 
-def prepared_scopes(model: ModelProto, rules: RuleSet, reader: GraphReader) -> list[Scope]:
+def _prepared_scopes(model: ModelProto, rules: RuleSet, reader: GraphReader) -> list[Scope]:
     """The scopes of a model in topological order, its own fused nodes recognised."""
     scopes = read_scopes(model, fused_domains=rules.domains, reader=reader)
     for scope in scopes:
@@ -198,72 +183,7 @@ def prepared_scopes(model: ModelProto, rules: RuleSet, reader: GraphReader) -> l
     return scopes
 
 
-def sweep(
-    rules: Sequence[Rule],
-    scope: Scope,
-    order: Order,
-    ledger: Ledger,
-    outliner: Outliner,
-    target: Target | None = None,
-    observer: Observer | None = None,
-) -> None:
-    """One pass of one operator's rules over a scope: find all matches, then apply those that are disjoint together."""
-    view = DataflowGraph.of(scope)
-    calls: dict[int, FusedNode] = {}
-    owners: dict[int, FusedNode] = {}
-    for anchor in anchors(rules, view):
-        decision = decide(rules, view, anchor, order)
-        if target is not None and isinstance(decision, Match):
-            decision = _judged_by(target, decision, view)
-        taken = (anchor,) if not isinstance(decision, Match) else decision.nodes
-        owner = next(filter(None, map(owners.get, taken)), None)
-        if observer is not None:
-            observer(rules, view, anchor, decision if owner is None else owner.label, order)
-        if owner is not None:
-            ledger.absorptions.append(Absorption(rules[0].op_type, view.nodes[anchor].label, owner.label, scope.title))
-        elif isinstance(decision, Refusal):
-            ledger.refusals.append(decision)
-        elif isinstance(decision, Match):
-            call = outliner.outline(decision, view)
-            calls[anchor] = call
-            replaced = (*decision.nodes, *decision.identities)
-            owners.update(dict.fromkeys(replaced, call))
-            replaces = tuple([view.nodes[index].label for index in replaced])
-            ledger.fusions.append(Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title))
-    if calls:
-        ledger.counts[rules[0].op_type] += len(calls)
-        scope.nodes = list(_replaced(scope.nodes, calls, owners))
-        scope.is_rewritten = True
-
-
-def _judged_by(target: Target, match: Match, view: DataflowGraph) -> Match | Refusal:
-    reason = refuses(match, view, target)
-    if reason is None:
-        return match
-    label = view.nodes[match.anchor].label
-    return Refusal(match.rule.op_type, label, 0, "target", reason, label, view.scope.title)
-
-
-def anchors(rules: Sequence[Rule], view: DataflowGraph) -> list[int]:
-    """The nodes that a rule of the operator could be anchored at, in topological order."""
-    operators = dict.fromkeys((rule.anchor.domain, rule.anchor.op_type) for rule in rules)
-    found = [index for domain, op_type in operators for index in view.with_operator(domain, op_type)]
-    return found if len(operators) == 1 else sorted(found)
-
-
-def _replaced(nodes: list[Node], calls: dict[int, FusedNode], owners: dict[int, FusedNode]) -> Iterator[Node]:
-    """The nodes, with each call in its anchor's place and the other nodes it replaces left out.
-
-    The anchor is the last of them in topological order, so everything the call reads stands before it.
-    """
-    for index, node in enumerate(nodes):
-        if index in calls:
-            yield calls[index]
-        elif index not in owners:
-            yield node
-
-
-def joins_prefixes(rules: Sequence[Rule]) -> bool:
+def _joins_prefixes(rules: Sequence[Rule]) -> bool:
     """Whether the rules are anchored at a Concat of any number of inputs."""
     return any(rule.variadic is not None and rule.anchor.op_type == "Concat" for rule in rules)
 

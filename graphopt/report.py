@@ -21,7 +21,7 @@ from graphopt.rule import Condition, PatternNode, Rule
 from graphopt.targets.target_check import CANNOT_RUN, Problem
 
 if TYPE_CHECKING:
-    from graphopt.verifying.verification import VerificationReport
+    from graphopt.verifying.verification_report import VerificationReport
 
 JSON_SCHEMA = 1
 """The version of the JSON report: keys may be added, never renamed."""

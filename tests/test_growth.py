@@ -17,15 +17,16 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import graphopt
-from graphopt import fusion
+from graphopt import rule_sweep
 from graphopt.demo_models import rrdbnet
-from graphopt.fusion import Observer, fuse
+from graphopt.fusion import fuse
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.matching import decision
 from graphopt.matching.matcher import Match
 from graphopt.proof.certificate import certify
 from graphopt.proof.value_numbering import ValueNumbering
 from graphopt.rule_files.rule_set import load_rules
+from graphopt.rule_sweep import Observer
 
 SMALL = 40
 """Large enough that what is done once does not hide what grows."""
@@ -156,7 +157,7 @@ def test_a_view_for_every_decision_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     def decide(rules: Any, view: DataflowGraph, anchor: int, order: Any) -> Any:
         return decision.decide(rules, DataflowGraph(view.scope), anchor, order)
 
-    monkeypatch.setattr(fusion, "decide", decide)
+    monkeypatch.setattr(rule_sweep, "decide", decide)
     with pytest.raises(AssertionError, match="times the lines"):
         test_a_fuse_grows_with_the_graph(nothing_fits)
 

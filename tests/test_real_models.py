@@ -14,10 +14,10 @@ from support.real_models import LIGHT, PACKAGED, RealModel, UnavailableError
 from support.text_models import LEVELS, run
 
 import graphopt
-from graphopt.fusion import FusionResult
+from graphopt.fusion_result import FusionResult
 from graphopt.model_files.model_io import LoadedModel
 from graphopt.verifying.feeds import make_feeds
-from graphopt.verifying.verification import VerificationReport
+from graphopt.verifying.verification_report import VerificationReport
 
 BY_NAME = {item.name: item for item in (*LIGHT, *PACKAGED)}
 

@@ -41,7 +41,7 @@ from graphopt.cli.writing import Weights, save
 
 if TYPE_CHECKING:
     from graphopt.model_files.model_io import LoadedModel
-    from graphopt.verifying.verification import VerificationReport
+    from graphopt.verifying.verification_report import VerificationReport
 
 
 @app.command()

@@ -13,7 +13,7 @@ from graphopt.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from graphopt.fusion import FusionResult
+    from graphopt.fusion_result import FusionResult
 
 
 @app.command()

@@ -20,7 +20,7 @@ from graphopt.cli.options import (
 
 if TYPE_CHECKING:
     from graphopt.model_files.model_io import LoadedModel
-    from graphopt.verifying.verification import VerificationReport
+    from graphopt.verifying.verification_report import VerificationReport
 
 
 @app.command()
