@@ -24,7 +24,7 @@ from graphopt.graph.dataflow import DataflowGraph
 from graphopt.matching import decision
 from graphopt.matching.matcher import Match
 from graphopt.proof.certificate import certify
-from graphopt.proof.value_numbering import ValueNumbering
+from graphopt.proof.expressions import Expressions
 from graphopt.rule_files.rule_set import load_rules
 from graphopt.rule_sweep import Observer
 
@@ -163,14 +163,14 @@ def test_a_view_for_every_decision_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_search_for_every_value_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    intern = ValueNumbering._intern
+    intern = Expressions.intern
 
-    def search(self: ValueNumbering, expression: Any, rank: int | None = None) -> int:
-        for known in self.expressions:
+    def search(self: Expressions, expression: Any, rank: int | None = None) -> int:
+        for known in self.known:
             if known == expression:
                 break
         return intern(self, expression, rank)
 
-    monkeypatch.setattr(ValueNumbering, "_intern", search)
+    monkeypatch.setattr(Expressions, "intern", search)
     with pytest.raises(AssertionError, match="times the lines"):
         test_the_certificate_grows_with_the_graph(nothing_fits)

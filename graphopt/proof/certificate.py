@@ -90,7 +90,9 @@ def _compare(
         return Certificate(False, count, None, reason)
     for (name, was), (_, now) in zip(before.outputs, after.outputs, strict=True):
         if was != now:
-            return Certificate(False, count, name, f"output {name!r}: {first_difference(numbering, before, was, now)}")
+            return Certificate(
+                False, count, name, f"output {name!r}: {first_difference(numbering.expressions, before, was, now)}"
+            )
     return Certificate(True, count)
 
 

@@ -1,4 +1,4 @@
-"""Value numbers: two values have one number exactly when the same expression makes them (hash-consing).
+"""Value numbers: two values have one number exactly when the same expression makes them.
 
 The expression of a value is its producer's operation and the numbers of what that reads; graphs of two models are
 numbered in one table, so equal expressions meet. What passes may change is normalised: see `Kind`. A call in the
@@ -21,9 +21,10 @@ from graphopt.graph.conventions import DEFAULTS_SINCE_IR
 from graphopt.graph.graph_reader import GraphReader
 from graphopt.graph.value_types import ValueTypes
 from graphopt.proof.canonical_operations import CanonicalOperations
+from graphopt.proof.expressions import Expressions
 from graphopt.proof.no_operations import NoOperations
 from graphopt.proof.node_reading import BodyOf, Dialect, Function, FunctionName, Library, Record, read_nodes
-from graphopt.proof.operation_identity import Kind, Operation, OperationTable
+from graphopt.proof.operation_identity import Kind, OperationTable
 from graphopt.proof.tensor_identity import Identity, TensorTable
 from graphopt.proof.value_scope import ABSENT, Scope, Values, declared_rank
 
@@ -60,15 +61,13 @@ class ValueNumbering:
     """
 
     def __init__(self, by_content: bool = True, by_type: bool = True) -> None:
-        self.expressions: list[Identity] = []
-        """The expression of each number: a leaf begins with a string, any other with an operation's number."""
         self.tensors = TensorTable(by_content)
         self.table = OperationTable(self.tensors)
-        self._numbers: dict[Identity, int] = {}
-        self._canonical = CanonicalOperations(self.expressions, self.table)
-        self._no_operations = NoOperations(self.expressions, self.table, self._intern)
+        self.expressions = Expressions(self.table)
+        self._intern, self._ranks = self.expressions.intern, self.expressions.ranks  # looked up for every value
+        self._canonical = CanonicalOperations(self.expressions.known, self.table)
+        self._no_operations = NoOperations(self.expressions.known, self.table, self._intern)
         self._by_type = by_type
-        self._ranks: list[int | None] = []
         self._problems: dict[str, None] = {}
         self._inlined = self._most_inlined = 0
         self._intern(("absent",))
@@ -112,11 +111,6 @@ class ValueNumbering:
         imports = {domain: dialect.versions[domain] for domain in dialect.used if domain in dialect.versions}
         return NumberedModel(values, outputs, inputs, imports, list(self._problems))
 
-    def operation(self, number: int) -> Operation | None:
-        """The operation that makes the value of that number; None for an input, a constant and the like."""
-        head = self.expressions[number][0]
-        return self.table.operations[head] if isinstance(head, int) else None
-
     def _unmade(self, name: str) -> int:
         """The number of a value that nothing makes."""
         self._problems[f"nothing makes value {name!r}, or its nodes form a cycle"] = None
@@ -134,22 +128,11 @@ class ValueNumbering:
                 stack.pop()
                 result = stop.value
 
-    def _intern(self, expression: Identity, rank: int | None = None) -> int:
-        number = self._numbers.get(expression)
-        if number is None:
-            number = self._numbers[expression] = len(self.expressions)
-            self.expressions.append(expression)
-            self._ranks.append(rank)
-        return number
-
-    def _constant(self, identity: Identity) -> int:
-        return self._intern(identity, len(identity[2]) if identity[0] == "tensor" else len(identity[1]))
-
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
         for tensor in graph.initializer:
-            scope.values[tensor.name] = self._constant(self.tensors.identity(tensor, tensor.name))
+            scope.values[tensor.name] = self.expressions.constant(self.tensors.identity(tensor, tensor.name))
         for sparse in graph.sparse_initializer:
-            scope.values[sparse.values.name] = self._constant(self.tensors.sparse_identity(sparse))
+            scope.values[sparse.values.name] = self.expressions.constant(self.tensors.sparse_identity(sparse))
 
     def _number_nodes(self, scope: Scope, records: Sequence[Record]) -> Task:
         values = scope.values
@@ -217,7 +200,7 @@ class ValueNumbering:
         elif kind is Kind.CONSTANT:
             content = self.table.constant(operation)
             if content is not None:
-                return self._constant(content)
+                return self.expressions.constant(content)
         elif kind is Kind.OPAQUE or (kind is Kind.DROPOUT and self._no_operations.trains(operands)):
             return self._intern((operation.number, *operands, self._names(scope, record)))
         slot = operation.rank_input

@@ -9,7 +9,6 @@ from support.one_node import check_against_onnxruntime
 from support.strategies import FLOATS, arrays, broadcastable, shapes
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.numerics.blocks import BLOCK
 from ngine_ref.ops.activations import leaky_relu_into, prelu_into

@@ -13,7 +13,6 @@ from support.one_node import check_against_onnxruntime, check_every_use
 from support.strategies import FLOATS, INTEGERS, arrays, shapes
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError
 from ngine_ref.numerics.dtypes import dtype_of, element_type_of, largest
 from ngine_ref.registry import Array, Call, TensorSpec, find, get

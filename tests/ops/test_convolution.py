@@ -15,7 +15,6 @@ from support.convolution_strategies import ConvolutionCase, convolutions
 from support.node_cases import NodeCase, assert_same, check_node_case, node_cases
 from support.one_node import check_every_use, onnxruntime_outputs, strided
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.numerics.columns import Geometry, columns_of
 from ngine_ref.numerics.packed_weights import packed_weights

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from support.node_cases import assert_same
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError
 from ngine_ref.registry import Call, TensorSpec, find, get
 

@@ -18,7 +18,6 @@ from support.convolution_strategies import ConvolutionCase, convolutions
 from support.node_cases import assert_same
 from support.strategies import INTEGERS, arrays, broadcastable
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref import registry
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.numerics.dtypes import element_type_of

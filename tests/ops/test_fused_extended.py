@@ -14,7 +14,6 @@ from support.convolution_strategies import ConvolutionCase, convolutions
 from support.node_cases import assert_same
 from support.strategies import arrays
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.ops.convolution import PRODUCERS
 from ngine_ref.registry import FUSED_DOMAIN, Array, get

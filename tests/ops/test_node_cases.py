@@ -4,8 +4,6 @@ import pytest
 from support.node_cases import NodeCase, check_node_case, node_cases
 from support.one_node import check_every_use
 
-import ngine_ref.ops  # noqa: F401
-
 OPERATORS = [
     "Add",
     "BatchNormalization",

@@ -8,7 +8,6 @@ from support.node_cases import assert_same
 from support.one_node import check_against_onnxruntime
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.numerics.blocks import BLOCK
 from ngine_ref.registry import Array, get

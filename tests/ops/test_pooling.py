@@ -13,7 +13,6 @@ from support.node_cases import NodeCase, assert_same, check_node_case, node_case
 from support.one_node import check_every_use, onnxruntime_outputs
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.registry import Array, get
 

@@ -9,7 +9,6 @@ from support.one_node import check_against_onnxruntime
 from support.strategies import arrays, filled_shapes
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.registry import Call, TensorSpec, find, get
 

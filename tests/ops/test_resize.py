@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.node_cases import NodeCase, assert_same, check_node_case, node_cases
 from support.one_node import check_every_use, onnxruntime_outputs
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.registry import Array, Call, TensorSpec, find, get
 

@@ -10,7 +10,6 @@ from support.one_node import check_against_onnxruntime, check_every_use, strided
 from support.strategies import arrays, shapes
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.registry import Call, TensorSpec, find, get
 

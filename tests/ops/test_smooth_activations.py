@@ -11,7 +11,6 @@ from support.one_node import check_against_onnxruntime
 from support.strategies import arrays, shapes
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import OperatorError
 from ngine_ref.numerics.blocks import BLOCK
 from ngine_ref.ops.smooth_activations import silu_into

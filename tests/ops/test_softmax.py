@@ -11,7 +11,6 @@ from support.one_node import check_against_onnxruntime, check_every_use
 from support.strategies import arrays, filled_shapes
 from support.sweeps import sweep
 
-import ngine_ref.ops  # noqa: F401
 from ngine_ref.errors import ShapeError
 from ngine_ref.registry import get
 
