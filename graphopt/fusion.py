@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from onnx import FunctionProto, ModelProto
 
 from graphopt.cleanups.driver import clean
-from graphopt.cleanups.names import AFTER_FUSION, known_cleanups
+from graphopt.cleanups.names import AFTER_FUSION, ONLY_AFTER_FUSION, known_cleanups
 from graphopt.errors import CertificateError, UsageError, VerificationError
 from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.folding.batchnorm_folding import fold_batchnorms
@@ -69,7 +69,7 @@ def fuse(
         order: what "immediately before" means to the adjacency condition: the engine's own order, in which a
             convolution sinks to its only reader ("sink"), or that of the file ("file").
         functions: write the body of each fused operator into the model, so that any runtime can run it.
-        cleanups: names of cleanups to run before the rules (see `graphopt.cleanups.names`); None for those that the
+        cleanups: names of cleanups to run (see `graphopt.cleanups.names`); None for those that the
             rules' set chooses.
         fold_batchnorm: first fold BatchNormalizations into the weights before them. That changes rounding, so the
             proof holds from the folded model on, and the numbers of the original and the result are compared.
@@ -113,7 +113,7 @@ def _fused(
         loaded = _folded(loaded, chosen, ledger)
         scopes = _prepared_scopes(loaded.model, chosen, loaded.reader)
     bare = bodies_of_bare_calls(loaded.model, scopes)
-    ledger.cleaned += clean(loaded.model, scopes, cleaning)
+    ledger.cleaned += clean(loaded.model, scopes, [name for name in cleaning if name not in ONLY_AFTER_FUSION])
     outliner = Outliner()
     for group in chosen.groups:
         for scope in scopes:

@@ -20,8 +20,10 @@ CLEANUPS: Mapping[str, str] = {
     "initializers": "An initializer that nobody reads goes.",
 }
 """Every cleanup, by name, in the order reports list them."""
-AFTER_FUSION = ("dead", "initializers")
-"""The cleanups that run once more after the rules, for what these leave behind."""
+ONLY_AFTER_FUSION = ("duplicate",)
+"""The cleanups that wait for the rules: of two equal convolutions that are each read once, one would be read twice."""
+AFTER_FUSION = (*ONLY_AFTER_FUSION, "dead", "initializers")
+"""The cleanups that run after the rules, some of them once more, for what these leave behind."""
 
 
 def known_cleanups(names: Iterable[str]) -> tuple[str, ...]:

@@ -90,6 +90,12 @@ def test_duplicates_of_duplicates():
     assert_fuses(model(body), *lines, cleanups="duplicate")
 
 
+def test_duplicates_wait_for_the_rules():
+    """Merged before, the two convolutions would be one that is read twice, and neither activation could be fused."""
+    body = "a = Conv (x, w)  b = Conv (x, w)  y = LeakyRelu <alpha = 0.1> (a)  z = LeakyRelu <alpha = 0.2> (b)"
+    assert graphopt.fuse(model(body, outputs=TWO), cleanups="duplicate").report.counts["ConvLeakyRelu"] == 2
+
+
 def test_nodes_that_differ_are_no_duplicates():
     bodies = [
         "a = LeakyRelu <alpha = 0.1> (x)  b = LeakyRelu <alpha = 0.2> (x)",
