@@ -20,6 +20,7 @@ from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.rule import PatternNode, Rule
 from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,12 @@ def explain(
     order: Order = "sink",
     cleanups: Iterable[str] | None = None,
     fold_batchnorm: bool = False,
+    target: Target | None = None,
 ) -> tuple[list[Explanation], FusionResult]:
     """Every decision of a fusion, or those about one node, with each condition's verdict.
 
     Args:
-        model, rules, skip_rules, share_prefix, order, cleanups: as of `fuse`.
+        model, rules, skip_rules, share_prefix, order, cleanups, target: as of `fuse`.
         node: a node's name, or the name of a value it makes; None for every candidate.
         fold_batchnorm: as of `fuse`, but nothing is run and compared: nothing is kept.
 
@@ -122,6 +124,7 @@ def explain(
         share_prefix=share_prefix,
         order=order,
         cleanups=cleanups,
+        target=target,
         observer=watcher,
     )
     if node is not None and not watcher.explanations:

@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Cap
     """Runs `graphopt ARGUMENTS` in this process, in a folder that holds a model `m.onnx`."""
     onnx.save(model(TEXT), tmp_path / "m.onnx")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "160")
 
     def call(*arguments: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["graphopt", *arguments])
@@ -169,6 +169,20 @@ def test_explain_rules_version_and_help(run: Run):
         assert b"Usage" in outcome.out
 
 
+def test_alone_it_says_what_there_is(run: Run):
+    """`graphopt` by itself lists the commands, in the order in which people come to need them."""
+    outcome = run()
+    assert (outcome.status, outcome.err) == (0, b"")
+    places = [outcome.out.index(f" {name} ".encode()) for name in ("fuse", "explain", "unfuse", "verify", "check")]
+    assert places == sorted(places)
+
+
+def test_explain_for_a_target(run: Run):
+    arguments = ("explain", "demo:span-x4", "--rules", "extended", "--skip-rules", "ConvSigmoid")
+    assert b"has no kernel" not in run(*arguments).out
+    assert b"the target ngine has no kernel for ConvSiLU" in run(*arguments, "--target", "ngine").out
+
+
 def test_a_demo_model_goes_into_the_current_folder(run: Run, tmp_path: Path):
     assert run("fuse", "demo:span-x4", "--quiet").status == 0
     assert len(onnx.load(tmp_path / "span-x4.fused.onnx").graph.node) == 74
@@ -231,7 +245,7 @@ def test_a_wrong_model(run: Run, tmp_path: Path, kind: str, words: str, subcomma
         (["fuse", "m.onnx", "--skip-rules", "Nothing"], "There is no rule 'Nothing' to skip; the rules are"),
         (["rules", "--rules", "nothing"], "There is no rule set, file or folder 'nothing'"),
         (["fuse", "m.onnx", "--wrong"], "No such option: --wrong"),
-        (["fuse", "m.onnx", "--order", "random"], "'random' is not one of"),
+        (["fuse", "m.onnx", "--order", "random"], "Invalid value for '--order': 'random' is not one of"),
         (["fuse"], "Missing argument 'MODEL'"),
         (["fuse", "m.onnx", "o.onnx", "more"], "unexpected extra argument"),
         (["nothing"], "No such command 'nothing'"),
@@ -303,6 +317,7 @@ def test_control_c_in_a_process_of_its_own(tmp_path: Path):
     onnx.save(model(TEXT), tmp_path / "m.onnx")
     script = (
         "import os, signal, graphopt.fusion as f; f.certify = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # jobs in the background are started without it
     )
     script += "import sys; sys.argv = ['graphopt', 'fuse', 'm.onnx']\nfrom graphopt.cli import main; main()"
     done = subprocess.run(

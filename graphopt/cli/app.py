@@ -10,12 +10,25 @@ import sys
 from typing import Annotated, NoReturn
 
 import typer
+from typer.core import TyperGroup
+
+_COMMANDS = ("fuse", "explain", "unfuse", "verify", "check", "rules", "demo")
+
+
+class _Commands(TyperGroup):
+    """The commands in the order in which people come to need them."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:
+        """Their names, as `--help` lists them."""
+        return sorted(super().list_commands(ctx), key=_COMMANDS.index)
+
 
 app = typer.Typer(
     name="graphopt",
     help="Fuses the operators of ONNX models by rules, tells what was fused and what not and why, and proves that "
     "nothing changed.",
-    no_args_is_help=True,
+    cls=_Commands,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -32,11 +45,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:  # `graphopt` alone asks what there is
+        typer.echo(context.get_help())
 
 
 _INTERRUPTED = 130
@@ -54,7 +69,7 @@ def main() -> NoReturn:
     except GraphoptError as error:
         status = _fail(str(error), error.exit_status)
     except typer.TyperException as error:
-        status = _fail(error.format_message().removesuffix(".") + ".", 2)
+        status = _fail(error.format_message().replace("Value error, ", "").removesuffix(".") + ".", 2)
     except SystemExit as ended:
         if not isinstance(ended.__context__, BrokenPipeError):
             raise

@@ -149,11 +149,13 @@ def explain(
     cleanup: CleanupOption = None,
     no_cleanup: NoCleanupOption = False,
     fold_batchnorm: FoldOption = False,
+    target_name: TargetOption = None,
 ) -> None:
     """Say of each candidate, or of one node, why it was or was not fused."""
     from graphopt.cli.option_values import parse_cleanups
     from graphopt.explanation import explain as explain_model
     from graphopt.report import console, explanation_tables
+    from graphopt.targets.target import load_target
 
     explanations, _ = explain_model(
         model,
@@ -164,6 +166,7 @@ def explain(
         order=order.value,
         cleanups=parse_cleanups(cleanup, none=no_cleanup),
         fold_batchnorm=fold_batchnorm,
+        target=load_target(target_name) if target_name is not None else None,
     )
     out = console()
     if explanations:

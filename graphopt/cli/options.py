@@ -59,7 +59,7 @@ TargetOption = Annotated[
 ]
 CleanupOption = Annotated[
     list[str] | None,
-    what_is_fused("--cleanup", metavar="NAME,...", help="Cleanups to run before the rules. (default: the set's own)"),
+    what_is_fused("--cleanup", metavar="NAME,...", help="Cleanups to run. (default: the rule set's own)"),
 ]
 NoCleanupOption = Annotated[bool, what_is_fused("--no-cleanup", help="Run no cleanup.")]
 FoldOption = Annotated[
