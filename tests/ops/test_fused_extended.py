@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.convolution_strategies import ConvolutionCase, convolutions
 from support.node_cases import assert_same
+from support.producer_cases import FLOATS
 from support.strategies import arrays
 
 from ngine_ref.errors import OperatorError, ShapeError
 from ngine_ref.ops.convolution import PRODUCERS
 from ngine_ref.registry import FUSED_DOMAIN, Array, get
-
-FLOATS = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from support.text_models import Array, run
+from support.one_node import onnxruntime_outputs
+from support.text_models import Array
 
 from ngine_ref import get
 from ngine_ref.errors import ShapeError
@@ -13,14 +13,6 @@ from ngine_ref.errors import ShapeError
 
 def image(*shape: int) -> Array:
     return np.random.default_rng(0).uniform(-30, 30, shape).astype(np.float32)
-
-
-def onnxruntime_gives(op_type: str, x: Array, **attributes: float) -> Array:
-    node = helper.make_node(op_type, ["x"], ["y"], **attributes)
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
-    values[0] = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
-    graph = helper.make_graph([node], "g", values[:1], values[1:])
-    return run(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 13)]), {"x": x})["y"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 20])
@@ -39,7 +31,7 @@ def test_lrn_like_onnxruntime() -> None:
     x = image(1, 16, 4, 4)
     attributes = {"size": 5, "alpha": 0.01, "beta": 0.75, "bias": 1.0}
     (found,) = get("LRN")([x], attributes)
-    np.testing.assert_allclose(found, onnxruntime_gives("LRN", x, **attributes), rtol=1e-5)
+    np.testing.assert_allclose(found, onnxruntime_outputs("LRN", [x], attributes)[0], rtol=1e-5)
 
 
 def test_lrn_of_float16_is_summed_in_float32() -> None:
@@ -60,7 +52,7 @@ def test_global_max_pool_of_every_rank(shape: tuple[int, ...]) -> None:
     assert found.shape == (2, 3, *(1 for _ in shape[2:]))
     np.testing.assert_array_equal(found.ravel(), x.reshape(2, 3, -1).max(2).ravel())
     if len(shape) > 2:
-        np.testing.assert_array_equal(found, onnxruntime_gives("GlobalMaxPool", x))
+        np.testing.assert_array_equal(found, onnxruntime_outputs("GlobalMaxPool", [x], {})[0])
 
 
 def test_global_max_pool_of_nothing_and_of_nan() -> None:

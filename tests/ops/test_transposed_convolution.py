@@ -6,20 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 from support.node_cases import NodeCase, check_node_case, node_cases
-from support.text_models import Array, run
+from support.one_node import onnxruntime_outputs
 
 from ngine_ref import get
 from ngine_ref.errors import ShapeError
-
-
-def onnxruntime_gives(x: Array, w: Array, b: Array, attributes: dict[str, Any]) -> Array:
-    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)
-    arrays = {"x": x, "w": w, "b": b}
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in arrays.items()]
-    graph = helper.make_graph([node], "g", values, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    return run(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), arrays)["y"]
 
 
 @pytest.mark.parametrize("group", [1, 2, 4])
@@ -40,7 +31,9 @@ def test_like_onnxruntime(attributes: dict[str, Any], group: int) -> None:
     x, w, b = (random.uniform(-1, 1, shape).astype(np.float32) for shape in ((2, 4, 5, 4), (4, 3, 3, 2), (3 * group,)))
     attributes = {**attributes, "group": group}
     (found,) = get("ConvTranspose")([x, w, b], attributes)
-    np.testing.assert_allclose(found, onnxruntime_gives(x, w, b, attributes), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found, onnxruntime_outputs("ConvTranspose", [x, w, b], attributes)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("spatial", [(6,), (3, 4, 2)])
@@ -50,7 +43,9 @@ def test_other_ranks(spatial: tuple[int, ...]) -> None:
     x, w, b = (random.uniform(-1, 1, s).astype(np.float32) for s in ((1, 4, *spatial), (4, 2, *kernel), (4,)))
     attributes = {"group": 2, "strides": [2] * len(spatial)}
     (found,) = get("ConvTranspose")([x, w, b], attributes)
-    np.testing.assert_allclose(found, onnxruntime_gives(x, w, b, attributes), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        found, onnxruntime_outputs("ConvTranspose", [x, w, b], attributes)[0], rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("case", node_cases("ConvTranspose"), ids=lambda case: case.name)

@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import helper
 
 from ngine_ref.numerics.dtypes import element_type_of
-from ngine_ref.registry import NEWEST_OPSET, Array, Call, TensorSpec, Workspace, aligned_bytes, find, get
+from ngine_ref.registry import NEWEST_OPSET, Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
 from support.node_cases import assert_same
 
 MAIN_OPSET = 21
@@ -28,8 +28,13 @@ def onnxruntime_outputs(
     feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
     outputs = [f"y{slot}" for slot in range(output_count)]
     node = helper.make_node(op_type, names, outputs, **attributes)
+    return onnxruntime_runs([node], feeds, opset)
+
+
+def onnxruntime_runs(nodes: Sequence[onnx.NodeProto], feeds: dict[str, Array], opset: int = MAIN_OPSET) -> list[Array]:
+    """What onnxruntime computes for the outputs of the last of these nodes, with its optimisations off."""
     values = [helper.make_tensor_value_info(n, element_type_of(a.dtype), a.shape) for n, a in feeds.items()]
-    graph = helper.make_graph([node], "g", values, [onnx.ValueInfoProto(name=name) for name in outputs])
+    graph = helper.make_graph(nodes, "g", values, [onnx.ValueInfoProto(name=name) for name in nodes[-1].output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -37,6 +42,16 @@ def onnxruntime_outputs(
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
+
+
+def bind(
+    op_type: str, inputs: Inputs, attributes: dict[str, Any], opset: int = NEWEST_OPSET, output_count: int = 1
+) -> Kernel:
+    """The kernel of an operator for these inputs, whose content it may look at."""
+    found = find(op_type)
+    assert found is not None
+    specs = [None if array is None else TensorSpec(array.shape, array.dtype, array) for array in inputs]
+    return found.bind(Call(op_type, specs, attributes, opset, output_count))
 
 
 def check_against_onnxruntime(
@@ -80,10 +95,7 @@ def check_every_use(
 def _uses(
     op_type: str, inputs: Inputs, attributes: dict[str, Any], opset: int, output_count: int
 ) -> Iterator[tuple[str, list[Array]]]:
-    found = find(op_type)
-    assert found is not None
-    specs = [None if array is None else TensorSpec(array.shape, array.dtype, array) for array in inputs]
-    kernel = found.bind(Call(op_type, specs, attributes, opset, output_count))
+    kernel = bind(op_type, inputs, attributes, opset, output_count)
 
     def run(given: Inputs, outputs: list[Array]) -> list[Array]:
         kernel.compute(given, outputs, Workspace(aligned_bytes(kernel.scratch_bytes)))
