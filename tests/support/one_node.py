@@ -11,7 +11,18 @@ import onnxruntime
 from onnx import helper
 
 from ngine_ref.numerics.dtypes import element_type_of
-from ngine_ref.registry import NEWEST_OPSET, Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
+from ngine_ref.registry import (
+    FUSED_DOMAIN,
+    NEWEST_OPSET,
+    Array,
+    Call,
+    Kernel,
+    TensorSpec,
+    Workspace,
+    aligned_bytes,
+    find,
+    get,
+)
 from support.node_cases import assert_same
 
 MAIN_OPSET = 21
@@ -48,7 +59,7 @@ def bind(
     op_type: str, inputs: Inputs, attributes: dict[str, Any], opset: int = NEWEST_OPSET, output_count: int = 1
 ) -> Kernel:
     """The kernel of an operator for these inputs, whose content it may look at."""
-    found = find(op_type)
+    found = find(op_type) or find(op_type, FUSED_DOMAIN)
     assert found is not None
     specs = [None if array is None else TensorSpec(array.shape, array.dtype, array) for array in inputs]
     return found.bind(Call(op_type, specs, attributes, opset, output_count))
