@@ -260,6 +260,7 @@ def _compute(action: Action, arrays: list[Value], frame: _Frame, index: int, poo
     slots = [*step.outputs, *(None,) * (len(kernel.outputs) - len(step.outputs))]
     outputs = [next(spares) if value is None else arrays[value] for value in slots]
     workspace = Workspace(scratch, pool)
+    # A kernel has arrays alone; sequences and optionals belong to nodes that run without one.
     compute(step.node, kernel, inputs, outputs, workspace)  # type: ignore[arg-type]
     return workspace.own_bytes
 
@@ -268,7 +269,7 @@ def _join(action: Action, arrays: list[Value]) -> None:
     output = arrays[action.step.made()[0]]
     assert isinstance(output, np.ndarray)
     for value, where in action.copies or ():
-        np.copyto(output[where], arrays[value])  # type: ignore[arg-type]
+        np.copyto(output[where], arrays[value])  # type: ignore[arg-type]  # the parts of a Concat are arrays
 
 
 def _results(layout: Layout, arrays: list[Value], meter: Meter) -> list[Value]:

@@ -1,4 +1,4 @@
-"""The passes that rewrite a plan's steps before its memory is laid out (see `plan.py`)."""
+"""The passes that rewrite a plan's steps before its memory is laid out (see `planning/plan.py`)."""
 
 from __future__ import annotations
 

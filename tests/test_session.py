@@ -294,7 +294,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(shape: tuple[int, int, int]
 @pytest.mark.parametrize("source", [3, bytearray(b"x"), None])
 def test_what_is_no_model_by_its_type(source: object):
     with pytest.raises(ModelError, match=f"not a {type(source).__name__}"):
-        InferenceSession(source)  # type: ignore[arg-type]
+        InferenceSession(source)  # type: ignore[arg-type]  # that is the test
 
 
 def test_a_path_that_is_none():
@@ -318,7 +318,7 @@ def test_a_run_is_asked_for_by_names(names: Any, feeds: Any, sentence: str):
 
 def test_an_operator_takes_arrays():
     with pytest.raises(OperatorError, match="input 0 is a list"):
-        get("Relu")([[1.0]])  # type: ignore[list-item]
+        get("Relu")([[1.0]])  # type: ignore[list-item]  # that is the test
 
 
 def test_results_may_be_written_to():

@@ -24,7 +24,7 @@ class AttributeSet(dict[str, AttributeProto]):
         self.fits: dict[Any, Any] = {}
         """What the matcher found out about these attributes, see `attribute_matching`."""
 
-    __hash__ = object.__hash__  # type: ignore[assignment]
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has None there
     """By identity, which is quick: the equal sets of one model are one object."""
 
 

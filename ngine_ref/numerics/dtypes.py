@@ -81,4 +81,4 @@ def wide(dtype: DType) -> DType:
 @cache
 def largest(dtype: DType) -> float:
     """The largest finite number of a floating-point dtype; the lowest is its negative."""
-    return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+    return float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types of its own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import ml_dtypes
@@ -79,7 +80,7 @@ def _conversion(source: DType, target: DType, saturate: bool, round_mode: str) -
     if is_text(target):
         return _copy if is_text(source) else _print
     if target == _E8M0:
-        convert: Conversion = lambda x, out: _to_power_of_two(x, out, saturate, round_mode)  # noqa: E731
+        convert: Conversion = partial(_to_power_of_two, saturate=saturate, round_mode=round_mode)
     elif saturate and type_name(target) in _SATURATING:
         convert = _saturate
     else:
