@@ -1,7 +1,8 @@
 """What `execute.py` runs in processes of its own: one measurement, printed as JSON.
 
-measure.py times  MODEL FUSED INPUTS REPEAT ENGINE...     medians of alternating runs, in seconds
+measure.py times  MODEL FUSED INPUTS REPEAT ENGINE...     alternating runs, in seconds
 measure.py memory MODEL FUSED INPUTS ENGINE               peak over what was resident with the model loaded, in bytes
+measure.py growth MODEL FUSED INPUTS LARGER REPEAT        time of the fused model on larger inputs, of that on inputs
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 Run = Callable[[], list[Any]]
 
@@ -44,17 +46,18 @@ def times(model: str, fused: str, inputs: str, repeat: int, names: list[str]) ->
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(repeat):
         for name, (run, _) in runs.items():
-            start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(seconds_of(run))
     reports = {name: session.last_run for name, (_, session) in runs.items() if hasattr(session, "last_run")}
     right = outputs[names[0]]
     return {
+        "turns": seconds,
         "seconds": {name: statistics.median(values) for name, values in seconds.items()},
         "max_error": {name: max(map(max_error, right, made)) for name, made in outputs.items()},
+        "largest": max(float(np.max(np.abs(array), initial=0.0)) for array in right),
         "bytes_moved": {name: report.bytes_moved for name, report in reports.items()},
         "bytes_copied": {name: report.bytes_copied for name, report in reports.items()},
         "peak_bytes": {name: report.peak_bytes for name, report in reports.items()},
+        "blas": [library for library in threadpool_info() if library["user_api"] == "blas"],
     }
 
 
@@ -70,6 +73,25 @@ def memory(model: str, fused: str, inputs: str, name: str) -> int:
     return status("VmHWM") - loaded
 
 
+def growth(model: str, fused: str, inputs: str, larger: str, repeat: int) -> float:
+    sizes = [engine("fused", model, fused, file)[0] for file in (inputs, larger)]
+    for run in sizes:
+        run()
+    ratios = []
+    for _ in range(repeat):
+        small, large = map(seconds_of, sizes)
+        ratios.append(large / small)
+    return statistics.median(ratios)
+
+
+def seconds_of(run: Run) -> float:
+    # onnxruntime's threads spin for a moment after a run: whoever comes next would lose a core to them.
+    time.sleep(0.03)
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
 def status(key: str) -> int:
     """A line of /proc/self/status, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
@@ -80,7 +102,11 @@ def status(key: str) -> int:
 
 if __name__ == "__main__":
     what, model, fused, inputs, *rest = sys.argv[1:]
-    answer = (
-        times(model, fused, inputs, int(rest[0]), rest[1:]) if what == "times" else memory(model, fused, inputs, *rest)
-    )
+    match what:
+        case "times":
+            answer: Any = times(model, fused, inputs, int(rest[0]), rest[1:])
+        case "growth":
+            answer = growth(model, fused, inputs, rest[0], int(rest[1]))
+        case _:
+            answer = memory(model, fused, inputs, *rest)
     print(json.dumps(answer))
