@@ -7,8 +7,9 @@ how they were written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, helper
 
 from graphopt.errors import CertificateError
 from graphopt.fusion import Rules
@@ -49,8 +50,7 @@ def unfuse(model: Model, *, rules: Rules = DEFAULT_SET) -> ModelProto:
     """
     loaded = model if isinstance(model, LoadedModel) else model_io.load(model)
     chosen = rules if isinstance(rules, RuleSet) else load_rules(rules)
-    result = ModelProto()
-    result.CopyFrom(loaded.model)
+    result = deepcopy(loaded.model)
     scopes = read_scopes(result, fused_domains=chosen.domains)
     Adopter(result, chosen.rules).adopt(scopes)
     fused = [node for scope in scopes for node in scope.nodes if isinstance(node, FusedNode)]
@@ -90,7 +90,7 @@ def _inline_scope(scope: Scope) -> None:
             node.input[:] = inputs
     read = {name for node in nodes for name in node.input}
     unread = {id(node) for node in constants if node.output[0] not in read}
-    kept = [_copy(node) for node in nodes if id(node) not in unread]
+    kept = [deepcopy(node) for node in nodes if id(node) not in unread]
     del scope.proto.node[:]
     scope.proto.node.extend(kept)
 
@@ -103,12 +103,6 @@ def _visible(scope: Scope) -> set[str]:
         names |= around.defined
         around = around.parent
     return names
-
-
-def _copy(node: NodeProto) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy
 
 
 def _inlined(node: FusedNode, taken: set[str]) -> Iterator[tuple[NodeProto, Replaced | None]]:
@@ -191,21 +185,15 @@ def _order_attributes(proto: NodeProto, order: Sequence[str]) -> None:
     place = {name: index for index, name in enumerate(order)}
     given = (attribute for attribute in proto.attribute if attribute.name in place)
     attributes = sorted(given, key=lambda attribute: place[attribute.name])
-    ordered = [_copied(attribute) for attribute in attributes]
+    ordered = [deepcopy(attribute) for attribute in attributes]
     del proto.attribute[:]
     proto.attribute.extend(ordered)
-
-
-def _copied(attribute: AttributeProto) -> AttributeProto:
-    copy = AttributeProto()
-    copy.CopyFrom(attribute)
-    return copy
 
 
 def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]) -> None:
     """Remove what fusing added to the model itself, and put back what it took away."""
     gone = {(function.domain, function.name) for function in inlined_functions}
-    kept = [_copy_function(f) for f in model.functions if (f.domain, f.name) not in gone]
+    kept = [deepcopy(f) for f in model.functions if (f.domain, f.name) not in gone]
     del model.functions[:]
     model.functions.extend(kept)
     fused_domains = {domain for domain, _ in gone}
@@ -225,12 +213,6 @@ def _restore_model(model: ModelProto, inlined_functions: Iterable[FunctionProto]
     if order is not None:
         _restore_inputs(model.graph, order)
     drop_metadata(model, RULES, IR_VERSION, INPUTS)
-
-
-def _copy_function(function: FunctionProto) -> FunctionProto:
-    copy = FunctionProto()
-    copy.CopyFrom(function)
-    return copy
 
 
 def _domains_in_use(roots: Sequence[GraphProto | FunctionProto], model: ModelProto) -> dict[int, set[str]]:
@@ -254,9 +236,7 @@ def _restore_inputs(graph: GraphProto, order: Sequence[str]) -> None:
     restored = []
     for name in order:
         if name in inputs:
-            value = ValueInfoProto()
-            value.CopyFrom(inputs[name])
-            restored.append(value)
+            restored.append(deepcopy(inputs[name]))
         elif name in tensors:
             restored.append(helper.make_tensor_value_info(name, tensors[name].data_type, list(tensors[name].dims)))
     del graph.input[:]

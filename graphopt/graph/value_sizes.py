@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
@@ -101,8 +102,7 @@ def inferred_shapes(skeleton: ModelProto) -> GraphProto:
 
 
 def _without_shape(value: ValueInfoProto) -> ValueInfoProto:
-    bare = ValueInfoProto()
-    bare.CopyFrom(value)
+    bare = deepcopy(value)
     if value.type.HasField("tensor_type"):
         bare.type.tensor_type.ClearField("shape")
     return bare

@@ -9,6 +9,7 @@ import errno
 import filecmp
 import os
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -121,8 +122,7 @@ def pack(
     Initializers of at least `threshold` bytes go there, and all that was external before, wherever it stands. Tensors
     that shared their bytes still do.
     """
-    packed = ModelProto()
-    packed.CopyFrom(model)
+    packed = deepcopy(model)
     folder = DataFolder(source) if source is not None else None
     moving = list(_moving_tensors(packed, threshold))
     total = sum(size for _, size in moving)

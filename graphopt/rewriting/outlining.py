@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
@@ -154,8 +155,7 @@ def _spliced(
     given = {attribute.name: attribute for attribute in _body_attributes(rule, pattern)}
     nodes: list[NodeProto] = []
     for old in inner.node:
-        node = NodeProto()
-        node.CopyFrom(old)
+        node = deepcopy(old)
         del node.input[:], node.output[:], node.attribute[:]
         node.input.extend(names.get(name, name) for name in old.input)
         for name in old.output:
@@ -209,8 +209,7 @@ def _call_attributes(match: Match) -> dict[str, AttributeProto]:
 def _renamed(attribute: AttributeProto, name: str) -> AttributeProto:
     if attribute.name == name:
         return attribute
-    renamed = AttributeProto()
-    renamed.CopyFrom(attribute)
+    renamed = deepcopy(attribute)
     renamed.name = name
     return renamed
 
@@ -223,8 +222,7 @@ def _constant_tensor(match: Match, view: DataflowGraph, name: str) -> TensorProt
 
 
 def _unnamed(tensor: TensorProto) -> TensorProto:
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
+    copy = deepcopy(tensor)
     copy.ClearField("name")
     copy.ClearField("doc_string")
     return copy

@@ -8,6 +8,7 @@ its inputs in place of `producer` and all its attributes. So a new producer is o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 from onnx import AttributeProto, FunctionProto, NodeProto, helper
@@ -48,8 +49,7 @@ def _slot(function: FunctionProto) -> NodeProto | None:
 
 
 def _written(template: RuleText, producer: Rule, *, alone: bool) -> FunctionProto:
-    function = FunctionProto()
-    function.CopyFrom(template.function)
+    function = deepcopy(template.function)
     slot = _slot(function)
     if slot is None or len(slot.input) != 1 or len(slot.output) != 1 or slot.input[0] not in function.input:
         raise template.error(

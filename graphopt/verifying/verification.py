@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -201,8 +202,7 @@ def _with_outputs(loaded: LoadedModel, names: Sequence[str]) -> ModelProto:
     Small external weights are taken in: onnxruntime reads no external data where it infers shapes.
     """
     model = loaded.model
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for tensor in copy.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= SMALL:
             array = to_array(tensor, loaded.path.resolve().parent if loaded.path is not None else None)
