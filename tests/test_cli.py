@@ -253,6 +253,15 @@ def test_a_wrong_model(run: Run, tmp_path: Path, kind: str, words: str, subcomma
         (["fuse", "m.onnx", "gone/o.onnx"], "gone"),
         (["fuse", "m.onnx", "m.onnx/o.onnx"], "m.onnx"),
         (["fuse", "m.onnx", "o.onnx", "--report", "gone/r.json"], "gone"),
+        (["fuse", "m.onnx", "o.onnx", "--report", "m.onnx"], "m.onnx is the model's own file"),
+        (["fuse", "m.onnx", "o.onnx", "--report", "./o.onnx"], "o.onnx is the model's own file"),
+        (["fuse", "m.onnx", "o.onnx", "--report", "o.onnx.data"], "o.onnx.data is the model's own file"),
+        (["verify", "m.onnx", "m.onnx", "--report", "m.onnx"], "m.onnx is the model's own file"),
+        (["fuse", "m.onnx", "--shape", "x:1,4,4,4"], "--shape says how to verify, and nothing is"),
+        (["fuse", "m.onnx", "--seed", "3"], "--seed says how to verify"),
+        (["fuse", "m.onnx", "--rtol", "0"], "--rtol says how to verify"),
+        (["fuse", "m.onnx", "--fast"], "--fast says how to verify"),
+        (["fuse", "m.onnx", "--verify", "--shape", "x:a"], "--shape 'x:a' is not of the form NAME:1,3,64,64"),
         (["unfuse", "m.onnx", "gone/o.onnx"], "gone"),
     ],
 )
@@ -328,6 +337,25 @@ def test_control_c_in_a_process_of_its_own(tmp_path: Path):
     assert set(files(tmp_path)) == {"m.onnx"}
 
 
+def test_control_c_while_a_module_is_imported(tmp_path: Path):
+    """NumPy, interrupted while it is imported, prints a traceback and raises another error."""
+    onnx.save(model(TEXT), tmp_path / "m.onnx")
+    (tmp_path / "rude.py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "except KeyboardInterrupt:\n    raise ImportError('rude failed to import') from None\n"
+    )
+    script = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import graphopt.fusion as f; f.certify = lambda *_, **__: __import__('rude')\n"
+        "import sys; sys.argv = ['graphopt', 'fuse', 'm.onnx']; sys.path.insert(0, '.')\n"
+        "from graphopt.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"Error: Interrupted; nothing was written.\n")
+
+
 def test_a_pipe_that_is_closed(tmp_path: Path):
     """`graphopt rules | head -1`: whoever reads has gone, which is no error."""
     reader, writer = os.pipe()
@@ -335,6 +363,18 @@ def test_a_pipe_that_is_closed(tmp_path: Path):
     done = subprocess.run(command("rules"), env=environment(), stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_pipe_that_is_closed_costs_no_model(tmp_path: Path):
+    """`graphopt fuse m.onnx | head -1`: the model and the report are written before the table is."""
+    onnx.save(model(TEXT), tmp_path / "m.onnx")
+    reader, writer = os.pipe()
+    os.close(reader)
+    call = command("fuse", "m.onnx", "--report", "r.json")
+    done = subprocess.run(call, cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert set(files(tmp_path)) == {"m.onnx", "m.fused.onnx", "r.json"}
 
 
 def test_a_model_through_a_pipe_that_is_closed(tmp_path: Path):
@@ -380,6 +420,16 @@ class TestWeights:
         assert (done.returncode, done.stderr) == (0, b"")
         assert (tmp_path / "b" / "net.bin").read_bytes() == (tmp_path / "a" / "net.bin").read_bytes()
         onnx.load(tmp_path / "b" / "out.onnx")
+
+    def test_a_report_is_not_written_over_them(self, tmp_path: Path) -> None:
+        path = self.external(tmp_path / "a")
+        before = files(path.parent)
+        done = graphopt_command("fuse", path.name, "--report", "net.bin", folder=path.parent)
+        assert (done.returncode, done.stderr.decode()) == (
+            2,
+            "Error: net.bin is the model's own file; choose another name for the report.\n",
+        )
+        assert files(path.parent) == before
 
     def test_as_links(self, tmp_path: Path) -> None:
         path = self.external(tmp_path / "a")

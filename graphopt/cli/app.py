@@ -6,8 +6,11 @@ failed, 2 the input or the call is wrong; an error is one sentence on stderr.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import Annotated, NoReturn
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -18,7 +21,7 @@ _COMMANDS = ("fuse", "explain", "unfuse", "verify", "check", "rules", "demo")
 class _Commands(TyperGroup):
     """The commands in the order in which people come to need them."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Their names, as `--help` lists them."""
         return sorted(super().list_commands(ctx), key=_COMMANDS.index)
 
@@ -56,16 +59,19 @@ def _options(
 
 _INTERRUPTED = 130
 """The exit status of a process that Ctrl-C ended."""
+_NOTHING_WRITTEN = "Interrupted; nothing was written."
 
 
 def main() -> NoReturn:
     """Run the command line; an error is one sentence on stderr."""
     from graphopt.errors import GraphoptError
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is another where Ctrl-C is to be ignored
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         status = app(standalone_mode=False)
         if status == _INTERRUPTED:  # what typer returns for Ctrl-C
-            _fail("Interrupted; nothing was written.", _INTERRUPTED)
+            _fail(_NOTHING_WRITTEN, _INTERRUPTED)
     except GraphoptError as error:
         status = _fail(str(error), error.exit_status)
     except typer.TyperException as error:
@@ -75,6 +81,19 @@ def main() -> NoReturn:
             raise
         status = 0  # whoever read stdout has gone, which is no failure; typer has seen to the streams
     raise SystemExit(status if isinstance(status, int) else 0)
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """Ctrl-C; while a module is imported it ends the process at once, as NumPy makes another error of the exception.
+
+    No file is being written then.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            _fail(_NOTHING_WRITTEN, _INTERRUPTED)
+            os._exit(_INTERRUPTED)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _fail(sentence: str, status: int) -> int:

@@ -36,8 +36,8 @@ from graphopt.cli.options import (
     ThresholdOption,
     VerifyOption,
 )
-from graphopt.cli.verifying import verify_loaded
-from graphopt.cli.writing import Weights, save
+from graphopt.cli.verifying import Comparison, verify_loaded
+from graphopt.cli.writing import Weights, check_report, save
 
 if TYPE_CHECKING:
     from graphopt.model_files.model_io import LoadedModel
@@ -79,20 +79,22 @@ def fuse(
     from graphopt.errors import VerificationError
     from graphopt.fusion import fuse as fuse_model
     from graphopt.model_files import model_io
-    from graphopt.model_files.atomic_files import check_destination, write_text
+    from graphopt.model_files.atomic_files import write_text
     from graphopt.report import console, fusion_tables, to_json, verification_table
-    from graphopt.targets.target import load_target
 
+    comparison = Comparison.of(shape, input_file, seed, rtol, atol, fast=fast)
+    if not (verify or fold_batchnorm):
+        comparison.check_unused()
     loaded = model_io.load(model)
     target = None if dry_run else output or default_output(model)
     if target is not None:
         model_io.check_save(loaded.model, target, source=loaded, save_as_external_data=save_as_external_data)
     if report is not None:
-        check_destination(report)
+        check_report(report, [loaded], target)
     out = console(stderr=target == "-", quiet=quiet)
 
     def compared(original: LoadedModel, fused: LoadedModel) -> VerificationReport:
-        return verify_loaded(original, fused, shape, input_file, seed, rtol, atol, fast=fast, quiet=quiet)
+        return verify_loaded(original, fused, comparison, quiet=quiet)
 
     try:
         result = fuse_model(
@@ -104,28 +106,29 @@ def fuse(
             cleanups=parse_cleanups(cleanup, none=no_cleanup),
             fold_batchnorm=fold_batchnorm,
             functions=not no_functions,
-            target=load_target(target_name) if target_name is not None else None,
+            target=target_name,
             verifier=compared,
         )
     except VerificationError as error:
         if error.result is None:
             raise
         result = error.result  # to be shown first, and refused below
-    out.print(fusion_tables(result.report, out.width))
     verification = result.verification
     if verify and verification is None:
         verification = compared(loaded, replace(loaded, model=result.model))
-    if verification is not None:
-        out.print()
-        out.print(verification_table(verification))
+    is_refused = verification is not None and not verification.ok
+    if target is not None and not is_refused:  # before anything is printed: whoever reads that may go at any time
+        weights = Weights(save_as_external_data, external_data_threshold, link_weights)
+        save(result.model, target, loaded, weights, quiet=quiet)
     if report is not None:
         content = None if verification is None else verification.as_json()
         write_text(report, to_json(result.report, output=target, verification=content))
-    if verification is not None and not verification.ok:
+    out.print(fusion_tables(result.report, out.width))
+    if verification is not None:
+        out.print()
+        out.print(verification_table(verification))
+    if is_refused:
         raise VerificationError(f"{model}: the fused model gives other numbers than the original; nothing was written.")
-    if target is not None:
-        weights = Weights(save_as_external_data, external_data_threshold, link_weights)
-        save(result.model, target, loaded, weights, quiet=quiet)
     if target is not None and target != "-":
         out.print(f"Written to {target} ({os.path.getsize(target):,} bytes).", soft_wrap=True)
 
@@ -155,7 +158,6 @@ def explain(
     from graphopt.cli.option_values import parse_cleanups
     from graphopt.explanation import explain as explain_model
     from graphopt.report import console, explanation_tables
-    from graphopt.targets.target import load_target
 
     explanations, _ = explain_model(
         model,
@@ -166,7 +168,7 @@ def explain(
         order=order.value,
         cleanups=parse_cleanups(cleanup, none=no_cleanup),
         fold_batchnorm=fold_batchnorm,
-        target=load_target(target_name) if target_name is not None else None,
+        target=target_name,
     )
     out = console()
     if explanations:

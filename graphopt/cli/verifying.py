@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,9 +19,11 @@ from graphopt.cli.options import (
     SeedOption,
     ShapeOption,
 )
+from graphopt.cli.writing import check_report
 
 if TYPE_CHECKING:
     from graphopt.model_files.model_io import LoadedModel
+    from graphopt.verifying.feeds import Array
     from graphopt.verifying.verification_report import VerificationReport
 
 
@@ -41,13 +45,14 @@ def verify(
 
     from graphopt.errors import VerificationError
     from graphopt.model_files import model_io
-    from graphopt.model_files.atomic_files import check_destination, write_text
+    from graphopt.model_files.atomic_files import write_text
     from graphopt.report import console, verification_table
 
-    if report is not None:
-        check_destination(report)
+    comparison = Comparison.of(shape, input_file, seed, rtol, atol, fast=fast)
     before, after = model_io.load(original), model_io.load(fused)
-    outcome = verify_loaded(before, after, shape, input_file, seed, rtol, atol, fast=fast, quiet=quiet)
+    if report is not None:
+        check_report(report, [before, after])
+    outcome = verify_loaded(before, after, comparison, quiet=quiet)
     console(quiet=quiet).print(verification_table(outcome))
     if report is not None:
         write_text(report, json.dumps({"schema": 1, "verification": outcome.as_json()}, indent=2) + "\n")
@@ -55,22 +60,64 @@ def verify(
         raise VerificationError(f"{fused} gives other numbers than {original}.")
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What is fed and what is tolerated, as `graphopt.verify` takes it."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    inputs: Mapping[str, Array]
+    seed: int
+    rtol: float | None
+    atol: float | None
+    fast: bool
+
+    @classmethod
+    def of(
+        cls,
+        shapes: list[str] | None,
+        input_files: list[str] | None,
+        seed: int,
+        rtol: float | None,
+        atol: float | None,
+        *,
+        fast: bool,
+    ) -> Comparison:
+        """From the options of the command line.
+
+        Raises:
+            UsageError: one has another form, or its file cannot be read.
+        """
+        from graphopt.cli.option_values import parse_inputs, parse_shapes
+
+        return cls(parse_shapes(shapes or []), parse_inputs(input_files or []), seed, rtol, atol, fast)
+
+    def check_unused(self) -> None:
+        """Refuse options that say how to compare where nothing is compared.
+
+        Raises:
+            UsageError: there is one.
+        """
+        from graphopt.errors import UsageError
+
+        given = {
+            "--shape": self.shapes,
+            "--input": self.inputs,
+            "--seed": self.seed,
+            "--rtol": self.rtol is not None,
+            "--atol": self.atol is not None,
+            "--fast": self.fast,
+        }
+        for option, value in given.items():
+            if value:
+                raise UsageError(f"{option} says how to verify, and nothing is verified; add --verify.")
+
+
 def verify_loaded(
-    original: LoadedModel,
-    fused: LoadedModel,
-    shapes: list[str] | None,
-    input_files: list[str] | None,
-    seed: int,
-    rtol: float | None,
-    atol: float | None,
-    *,
-    fast: bool,
-    quiet: bool,
+    original: LoadedModel, fused: LoadedModel, comparison: Comparison, *, quiet: bool
 ) -> VerificationReport:
     """Verify with the options of the command line, a progress bar on stderr."""
     from rich.progress import Progress
 
-    from graphopt.cli.option_values import parse_inputs, parse_shapes
     from graphopt.report import console
     from graphopt.verifying.verification import verify as verify_models
 
@@ -80,11 +127,11 @@ def verify_loaded(
         return verify_models(
             original,
             fused,
-            shapes=parse_shapes(shapes or []),
-            inputs=parse_inputs(input_files or []),
-            seed=seed,
-            rtol=rtol,
-            atol=atol,
-            fast=fast,
+            shapes=comparison.shapes,
+            inputs=comparison.inputs,
+            seed=comparison.seed,
+            rtol=comparison.rtol,
+            atol=comparison.atol,
+            fast=comparison.fast,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
