@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -98,7 +99,7 @@ def explain(
     order: Order = "sink",
     cleanups: Iterable[str] | None = None,
     fold_batchnorm: bool = False,
-    target: Target | None = None,
+    target: str | os.PathLike[str] | Target | None = None,
 ) -> tuple[list[Explanation], FusionResult]:
     """Every decision of a fusion, or those about one node, with each condition's verdict.
 

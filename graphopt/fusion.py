@@ -35,7 +35,7 @@ from graphopt.rewriting.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
 from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
 from graphopt.rule_sweep import Observer, sweep
-from graphopt.targets.target import Target
+from graphopt.targets.target import Target, load_target
 
 if TYPE_CHECKING:
     from graphopt.verifying.verification_report import VerificationReport
@@ -55,7 +55,7 @@ def fuse(
     functions: bool = True,
     cleanups: Iterable[str] | None = None,
     fold_batchnorm: bool = False,
-    target: Target | None = None,
+    target: str | os.PathLike[str] | Target | None = None,
     observer: Observer | None = None,
     verifier: Verifier | None = None,
 ) -> FusionResult:
@@ -73,7 +73,8 @@ def fuse(
             rules' set chooses.
         fold_batchnorm: first fold BatchNormalizations into the weights before them. That changes rounding, so the
             proof holds from the folded model on, and the numbers of the original and the result are compared.
-        target: an engine; a fusion that it has no kernel for is refused.
+        target: an engine: a shipped target's name, a file, or one that is loaded; a fusion that it has no kernel for is
+            refused.
         observer: called at every decision; it must not change anything.
         verifier: what compares the numbers, if values change; `graphopt.verify` with its defaults unless given.
 
@@ -88,7 +89,8 @@ def fuse(
     with _paused_garbage_collection():
         original = model if isinstance(model, LoadedModel) else model_io.load(model)
         chosen = rules if isinstance(rules, RuleSet) else load_rules(rules, skip=skip_rules)
-        fused = _fused(original, chosen, share_prefix, order, functions, cleanups, fold_batchnorm, target, observer)
+        engine = target if target is None or isinstance(target, Target) else load_target(target)
+        fused = _fused(original, chosen, share_prefix, order, functions, cleanups, fold_batchnorm, engine, observer)
     return _verified(original, fused, verifier) if fused.report.changes_values else fused
 
 

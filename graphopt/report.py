@@ -89,7 +89,7 @@ def _rules_table(report: Report) -> Table:
 
 def _reasons(refusals: Sequence[Refusal]) -> Text:
     common = Counter((refusal.condition, refusal.name) for refusal in refusals).most_common()
-    parts = [f"{count} × {name} ({number})" for (number, name), count in common[:3]]
+    parts = [f"{count} × {name}{f' ({number})' if number else ''}" for (number, name), count in common[:3]]
     if len(common) > 3:
         parts.append(f"{sum(count for _, count in common[3:])} × other")
     return Text("\n".join(parts), "yellow")
@@ -137,7 +137,7 @@ def _sentences(report: Report) -> Iterable[Text]:
     if report.refusals:
         count = len(report.refusals)
         noun = "candidate was" if count == 1 else "candidates were"
-        yield Text(f"{count:,} {noun} refused: `graphopt explain` says why for each.", "yellow")
+        yield Text(f"{count:,} {noun} refused; `graphopt explain` with these options says why.", "yellow")
 
 
 def _proof(report: Report) -> Iterable[Text]:
@@ -149,9 +149,9 @@ def _proof(report: Report) -> Iterable[Text]:
             "running both models, it cannot be proven.",
             "yellow",
         )
-    noun = "output is" if outputs == 1 else "outputs are"
+    noun = "output is the same expression" if outputs == 1 else "outputs are the same expressions"
     since = "in the folded model" if report.changes_values else "before"
-    yield Text(f"Proven: {outputs} {noun} the same expression of the inputs as {since}.", "green")
+    yield Text(f"Proven: {outputs} {noun} of the inputs as {since}.", "green")
 
 
 def explanation_tables(explanations: Sequence[Explanation], *, detailed: bool) -> RenderableType:

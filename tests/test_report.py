@@ -100,7 +100,7 @@ def test_the_table_says_why_not():
     start = next(index for index, line in enumerate(lines) if line.startswith("ConcatFusedTail"))
     assert lines[start].split() == ["ConcatFusedTail", "1", "3", "2", "×", "channel", "axis", "(1)"]
     assert lines[start + 1].split() == ["1", "×", "sole", "reader", "(4)"]
-    assert "3 candidates were refused: `graphopt explain` says why for each." in lines
+    assert "3 candidates were refused; `graphopt explain` with these options says why." in lines
 
 
 def test_numbers_stand_right_and_all_nodes_last():

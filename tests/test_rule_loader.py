@@ -5,6 +5,7 @@ import pytest
 
 from graphopt.errors import RuleError
 from graphopt.rule_files.rule_loader import load_rule_text
+from graphopt.rule_files.rule_set import load_rules
 
 HEADER = '<domain: "my", opset_import: ["" : 17, "my" : 1, "require" : 1]>'
 GOOD = f"""# Relu of a Sigmoid.
@@ -71,6 +72,11 @@ def test_an_interior_value_is_guarded_even_if_the_rule_does_not_say_so():
     body = "s = Sigmoid (x)\n y = Mul (x, s)"
     (found,) = load_rule_text(rule(body), "my.onnxtxt")
     assert [(item.number, item.name, item.values) for item in found.conditions] == [(1, "interior values", ("s",))]
+
+
+def test_what_a_rule_says_of_its_interior_is_not_said_again():
+    (found, *_) = [rule for rule in load_rules("extended").rules if rule.op_type == "ConvSiLU"]
+    assert [item.name for item in found.numbered if item.number] == ["only inside"]
 
 
 def test_constants_are_float32_numbers_however_they_are_shaped():

@@ -9,6 +9,7 @@ import pytest
 from support.command_line import graphopt_command
 
 import graphopt
+from graphopt.errors import UsageError
 from graphopt.rule_files.rule_set import load_rules, shipped_folder
 from graphopt.targets.target import load_target, shipped_targets
 from graphopt.targets.target_check import CANNOT_RUN, DIFFERS, check
@@ -161,3 +162,13 @@ class TestCommand:
         done = graphopt_command("fuse", "demo:span-x4", "--dry-run", "--target", "nobody")
         assert done.returncode == 2
         assert "the shipped targets are ngine, ngine_ref" in done.stderr.decode()
+
+
+def test_the_library_takes_a_name_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text((shipped_folder() / "targets" / "ngine.toml").read_text())
+    for target in ("ngine", str(file), file, load_target("ngine")):
+        refusals = graphopt.fuse("demo:span-x4", rules="extended", target=target).report.refusals
+        assert sum(refusal.name == "target" for refusal in refusals) == 12, target
+    with pytest.raises(UsageError, match="There is no target or file 'engine'"):
+        graphopt.fuse("demo:span-x4", target="engine")

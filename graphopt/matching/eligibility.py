@@ -180,7 +180,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 def sentence(condition: Condition) -> str:
     """What a condition of a rule says, with the rule's own names."""
     template = REQUIREMENTS[condition.kind].sentence
-    return template.format(*condition.values, values=" and ".join(condition.values), **condition.parameters)
+    return template.format(*condition.values, values=listed(condition.values, "and"), **condition.parameters)
 
 
 def preference(candidate: Candidate, conditions: tuple[Condition, ...]) -> tuple[bool, ...]:

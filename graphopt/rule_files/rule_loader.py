@@ -56,7 +56,8 @@ def _rule(item: RuleText) -> Rule:
     variadic = [condition.values[0] for condition in conditions if condition.kind == "variadic"]
     _check_variadic(item, variadic, pattern)
     interior = [name for node in body for name in node.outputs if name != function.output[0]]
-    guarded = {value for condition in conditions if condition.kind == "sole_reader" for value in condition.values}
+    guards = [condition for condition in conditions if condition.kind in ("sole_reader", "interior")]
+    guarded = {value for condition in guards for value in condition.values}
     unguarded = tuple(name for name in interior if name not in guarded)
     if unguarded:  # an interior value must not be read outside, whether or not the rule says so
         conditions.append(Condition(max(numbers.values(), default=0) + 1, "interior values", "interior", unguarded))

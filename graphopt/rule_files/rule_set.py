@@ -56,7 +56,7 @@ def load_rules(
 
     Args:
         rules: a shipped set's name, a file, a folder, or several of these.
-        skip: fused operators to leave out, with whatever is built on them.
+        skip: fused operators (one, or several) to leave out, with whatever is built on them.
 
     Raises:
         RuleError: a rule is wrong; the message begins with file and line.
@@ -70,7 +70,7 @@ def load_rules(
     _check_unique(loaded)
     _check_mentions(loaded)
     cleanups = known_cleanups(name for place in places for name in _cleanups(place))
-    return RuleSet(_ordered(_without(loaded, set(skip))), digest, cleanups)
+    return RuleSet(_ordered(_without(loaded, {skip} if isinstance(skip, str) else set(skip))), digest, cleanups)
 
 
 def shipped_folder() -> Path:
