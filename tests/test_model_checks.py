@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, parser
 
 from graphopt.errors import ModelError
-from graphopt.graph.model_walk import iterate_graphs, iterate_tensors
+from graphopt.graph.model_walk import iterate_places, iterate_tensors
 from graphopt.model_files.model_checks import check_model
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]> '
@@ -125,7 +125,7 @@ def nested(depth: int) -> ModelProto:
 
 
 def test_the_walk_does_not_recurse() -> None:
-    assert sum(1 for _ in iterate_graphs(nested(2000))) == 2001
+    assert sum(1 for _ in iterate_places(nested(2000))) == 2001
 
 
 def test_bodies_nested_beyond_what_protobuf_reads_are_refused_in_memory_too() -> None:
@@ -162,7 +162,7 @@ def test_graphs_come_in_the_order_of_the_file_functions_last() -> None:
                     else_branch = fourth () => (float[1] g) { g = Abs(x) }>
     }""")
     model.functions.add(name="F", domain="my").node.add(op_type="Relu")
-    names = [graph.name for graph in iterate_graphs(model)]
+    names = [place.graph.name for place in iterate_places(model)]
     assert names == ["main", "first", "inner", "last", "second", "third", "fourth", "F"]
 
 

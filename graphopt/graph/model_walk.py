@@ -43,9 +43,14 @@ class GraphPlace:
     """In how many bodies it stands."""
 
 
+def node_label(node: NodeProto) -> str:
+    """The node's name, or the name of its first output where it has none."""
+    return node.name or next(filter(None, node.output), "")
+
+
 def node_title(node: NodeProto) -> str:
     """How messages call a node: by its operator, and its name or else its first output."""
-    label = node.name or next(filter(None, node.output), "")
+    label = node_label(node)
     return f"{_word(node.op_type)} {label!r}" if label else f"{_word(node.op_type)} (unnamed)"
 
 
@@ -106,13 +111,6 @@ def _graphs_in(attribute: AttributeProto) -> Iterable[GraphProto]:
     if attribute.type == AttributeProto.GRAPH:
         return (attribute.g,)
     return attribute.graphs if attribute.type == AttributeProto.GRAPHS else ()
-
-
-def iterate_graphs(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
-    """The main graph and the functions, each directly followed by the bodies inside it, at any depth."""
-    yield from (place.graph for place in _with_bodies(_place(model.graph, None, "the graph")))
-    for function in model.functions:
-        yield from (place.graph for place in _with_bodies(_place(function, None, "a function")))
 
 
 def sparse_tensors_of(place: GraphPlace) -> Iterator[tuple[SparseTensorProto, str]]:

@@ -13,6 +13,7 @@ from itertools import product
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from graphopt.graph.conventions import STANDARD_DOMAINS, opset_versions
+from graphopt.graph.model_walk import node_label
 from graphopt.graph.scope import Node, Scope
 from graphopt.rewriting.fused_node import Body, FusedNode
 from graphopt.rewriting.outlining import specialise
@@ -165,7 +166,7 @@ def _fused(node: Node, body: Body) -> FusedNode:
 
 def made_up_record(call: NodeProto, function: FunctionProto) -> tuple[Replaced, ...]:
     """Names for the nodes of a fused node that carries none: built on its own name, or on its output's."""
-    label = call.name or next(filter(None, call.output), "")
+    label = node_label(call)
     outputs = dict(zip(function.output, call.output, strict=False))
     return tuple(
         Replaced(

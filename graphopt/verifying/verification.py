@@ -18,6 +18,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, numpy_help
 import ngine_ref
 from graphopt.errors import ModelError, VerificationError
 from graphopt.graph.conventions import is_fused_domain
+from graphopt.graph.model_walk import node_title
 from graphopt.graph.value_sizes import SMALL, value_sizes
 from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
@@ -145,9 +146,7 @@ def _read_values(graph: GraphProto) -> set[str]:
 
 
 def _makers(model: ModelProto) -> dict[str, str]:
-    return {
-        name: f"{node.op_type} {node.name or node.output[0]!r}" for node in model.graph.node for name in node.output
-    }
+    return {name: node_title(node) for node in model.graph.node for name in node.output}
 
 
 def _batches(names: Sequence[str], sizes: Mapping[str, int], budget: int) -> Iterator[list[str]]:
