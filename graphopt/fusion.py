@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -201,9 +202,7 @@ def _certified(
     """The rewritten model and its proof; a model that nothing changed is a plain copy."""
     original = loaded.model
     if not any(scope.is_rewritten for scope in scopes):
-        result = ModelProto()
-        result.CopyFrom(original)
-        return result, CertificateSummary(ok=True, outputs=len(original.graph.output))
+        return deepcopy(original), CertificateSummary(ok=True, outputs=len(original.graph.output))
     result = assemble(original, scopes, digest=rules.digest, functions=functions)
     written = bodies_of_written_calls(original, scopes, functions=functions)
     bodies = body_of(bare, written) if bare or written else ()

@@ -135,8 +135,7 @@ def fuse(
 
 def default_output(model: str) -> str:
     """Where a fused model goes when nobody says: beside the original, a demo model into the current folder."""
-    name = model.removeprefix("demo:") if model.startswith("demo:") else model
-    return f"{name.removesuffix('.onnx')}.fused.onnx"
+    return f"{model.removeprefix('demo:').removesuffix('.onnx')}.fused.onnx"
 
 
 @app.command()
