@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -19,6 +20,7 @@ from graphopt.ledger import Refusal, Report
 from graphopt.matching.eligibility import sentence
 from graphopt.rule import Condition, PatternNode, Rule
 from graphopt.targets.target_check import CANNOT_RUN, Problem
+from graphopt.wording import listed
 
 if TYPE_CHECKING:
     from graphopt.verifying.verification_report import VerificationReport
@@ -186,20 +188,28 @@ def _because(verdict: Verdict) -> Text:
 
 
 def rules_table(rules: Iterable[Rule]) -> RenderableType:
-    """The rules with what they stand for and what they require."""
+    """The rules with what they stand for and what they require; those that one text makes for many producers in one."""
     table = _table("Rule", "Stands for", "Requires", text_columns=3)
-    for rule in rules:
-        stands_for = " → ".join(node.op_type for node in rule.body)
-        requires = "\n".join(_requirement(item) for item in rule.numbered if item.number)
-        table.add_row(Text(rule.title.replace("[", "\n["), "bold"), stands_for, requires)
+    for _, alike in groupby(rules, key=lambda rule: (rule.key, rule.source, rule.line)):
+        rule, *others = group = list(alike)
+        operators = [list(dict.fromkeys(made)) for made in zip(*map(_operators_of, group), strict=True)]
+        stands_for = " → ".join(names[0] if len(names) == 1 else "any producer" for names in operators)
+        made_by = {node.number: listed(names, "or") for node, names in zip(rule.body, operators, strict=True)}
+        requires = "\n".join(_requirement(item, made_by) for item in rule.numbered if item.number)
+        title = rule.op_type if others else rule.title
+        table.add_row(Text(title.replace("[", "\n["), "bold"), stands_for, requires)
         table.add_section()
     return table
 
 
-def _requirement(item: Condition | PatternNode) -> str:
+def _operators_of(rule: Rule) -> list[str]:
+    return [node.op_type for node in rule.body]
+
+
+def _requirement(item: Condition | PatternNode, made_by: Mapping[int, str]) -> str:
     if isinstance(item, Condition):
         return f"{item.number} {item.name}: {sentence(item)}"
-    return f"{item.number} {item.name}: {item.outputs[0]} is made by {item.op_type}"
+    return f"{item.number} {item.name}: {item.outputs[0]} is made by {made_by[item.number]}"
 
 
 def verification_table(report: VerificationReport) -> RenderableType:

@@ -7,6 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import graphopt
+from graphopt.errors import UsageError
 from graphopt.verifying.feeds import make_feeds
 
 
@@ -41,3 +42,14 @@ def test_a_dimension_of_minus_one_is_left_open() -> None:
     assert feeds.arrays["x"].shape == (2, 3, 4, 5)
     assert make_feeds(source).assumed == {"x": (1, 3, 32, 5)}
     assert graphopt.verify(source, source, shapes={"x": (2, 3, 4, 5)}).ok
+
+
+@pytest.mark.parametrize("size", [2**26, 2**40])
+def test_a_shape_that_does_not_fit_into_memory(size: int) -> None:
+    with pytest.raises(UsageError, match=rf"The input 'x' of shape \[{size}, {size}\] does not fit into memory"):
+        make_feeds(takes(TensorProto.FLOAT, ["n", "m"]), shapes={"x": (size, size)})
+
+
+def test_an_input_is_given_once() -> None:
+    with pytest.raises(UsageError, match="The input 'x' is given a shape and a content"):
+        make_feeds(takes(TensorProto.FLOAT, ["n"]), shapes={"x": (2,)}, arrays={"x": np.zeros(3, np.float32)})

@@ -12,6 +12,8 @@ from support.image_models import counts
 from support.soundness import check_fusing, random_feeds
 
 import graphopt
+from graphopt.errors import RuleError
+from graphopt.rule_files.rule_loader import load_rule_text
 
 HEADER = '<domain: "my", opset_import: ["": 17, "my": 1, "require": 1]>'
 JOINED = f"""{HEADER}
@@ -130,3 +132,9 @@ def test_a_name_means_what_it_means_where_it_stands(inner: str, tmp_path: Path) 
     )
     result = check_fusing(model, rules=rules(tmp_path, HALF))
     assert [fusion.outputs for fusion in result.report.fusions] == [("q",)]
+
+
+def test_an_opset_that_onnx_does_not_have_yet():
+    text = '<domain: "my", opset_import: ["" : 999]>\nOp (x) => (y) { y = Relu (x) }\n'
+    with pytest.raises(RuleError, match=r"my\.onnxtxt:\d: The installed onnx knows ONNX's opsets up to \d+, not 999"):
+        load_rule_text(text, "my.onnxtxt")

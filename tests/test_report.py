@@ -146,6 +146,8 @@ def test_the_rules_with_their_conditions():
     assert "c is read exactly once in the entire graph" in text
     assert "5 adjacent: tail is made immediately before y" in text
     assert "Conv → LeakyRelu" in text
+    assert "3 convolution tail: tail is made by ConvLeakyRelu or ConvPRelu" in text
+    assert sum(line.startswith("ConcatFusedTail") for line in lines) == 2, "of Conv, and of any producer"
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])

@@ -74,6 +74,8 @@ def main() -> NoReturn:
             _fail(_NOTHING_WRITTEN, _INTERRUPTED)
     except GraphoptError as error:
         status = _fail(str(error), error.exit_status)
+    except MemoryError:
+        status = _fail("There is not enough memory for this model and these inputs; nothing was written.", 2)
     except typer.TyperException as error:
         status = _fail(error.format_message().replace("Value error, ", "").removesuffix(".") + ".", 2)
     except SystemExit as ended:

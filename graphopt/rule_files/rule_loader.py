@@ -12,6 +12,7 @@ from graphopt.matching.eligibility import REQUIREMENTS
 from graphopt.rule import Condition, PatternNode, Rule
 from graphopt.rule_files.producers import expand, is_template
 from graphopt.rule_files.rule_text import RuleText, parse_rule_text
+from graphopt.wording import counted
 
 REQUIRE = "require"
 """The domain of conditions."""
@@ -96,6 +97,11 @@ def _check_header(item: RuleText) -> None:
         if names.count(name) > 1:
             raise item.error(f"{function.name} names {name!r} twice in its header; give each its own name.")
     imported = opset_versions(function)
+    newest = defs.onnx_opset_version()
+    if imported.get("", 0) > newest:
+        raise item.error(
+            f"The installed onnx knows ONNX's opsets up to {newest}, not {imported['']}; import one of those."
+        )
     for node in function.node:
         domain = standard_name(node.domain)
         if domain not in imported:
@@ -222,7 +228,7 @@ def _conditions(item: RuleText, numbers: dict[str, int]) -> Iterator[Condition]:
             raise item.error(f"There is no condition {node.op_type!r}; there are {', '.join(REQUIREMENTS)}.", node)
         if "..." not in requirement.arguments and len(node.input) != len(requirement.arguments):
             raise item.error(
-                f"The condition {node.op_type} speaks of {len(requirement.arguments)} values; "
+                f"The condition {node.op_type} speaks of {counted(len(requirement.arguments), 'value')}; "
                 f"write require.{node.op_type} ({', '.join(requirement.arguments)}).",
                 node,
             )

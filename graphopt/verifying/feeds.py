@@ -65,7 +65,8 @@ def make_feeds(
         seed: what the random numbers start from.
 
     Raises:
-        UsageError: a name is no input of the model, a shape contradicts it, or an input is not a tensor.
+        UsageError: a name is no input of the model, or given twice, a shape contradicts the model or is too large, or
+            an input is not a tensor.
     """
     shapes, arrays = dict(shapes or {}), dict(arrays or {})
     inputs = {value.name: value for value in graph_inputs(model)}
@@ -73,6 +74,8 @@ def make_feeds(
     for name in (*shapes, *arrays):
         if name not in overridable:
             raise UsageError(f"The model has no input {name!r}; its inputs are {', '.join(inputs)}.")
+        if name in shapes and name in arrays:
+            raise UsageError(f"The input {name!r} is given a shape and a content, which has its own; leave one out.")
     random = np.random.default_rng(seed)
     fed = dict(arrays)
     assumed: dict[str, tuple[int, ...]] = {}
@@ -87,7 +90,10 @@ def make_feeds(
         if not value.type.HasField("tensor_type"):
             raise UsageError(f"The input {name!r} is not a tensor; give it with --input {name}:FILE.")
         shape = tuple(shapes[name]) if name in shapes else _default_shape(value, symbols, assumed)
-        fed[name] = _random(random, value, shape)
+        try:
+            fed[name] = _random(random, value, shape)
+        except (MemoryError, ValueError):  # the latter where not even the size is a number for NumPy
+            raise UsageError(f"The input {name!r} of shape {list(shape)} does not fit into memory.") from None
     return Feeds(fed, assumed)
 
 
