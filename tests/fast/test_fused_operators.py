@@ -150,14 +150,28 @@ def test_an_addend_that_hangs_on_the_region_through_something_else_stays_outside
 
 
 def test_after_an_enlargement_activations_join_and_pictures_do_not():
-    for kind, steps in (("ConvSiLU", ["Region"]), ("ConvAdd", ["Resize", "ConvAdd"])):
+    for kind, steps in (("ConvSiLU", ["Region"]), ("ConvAdd", ["Resize", "Resize", "ConvAdd"])):
         graph = Graph()
-        large = resize(graph, "x", **FLOOR)
-        beside = graph.node("ConstantOfShape", graph.node("Shape", large)) if kind == "ConvAdd" else "x"
-        source = graph.model(follow(graph, kind, graph.conv(large, 32), beside))
+        beside = resize(graph, "x", coordinate_transformation_mode="align_corners") if kind == "ConvAdd" else "x"
+        source = graph.model(follow(graph, kind, graph.conv(resize(graph, "x", **FLOOR), 32), beside))
         fused = graphopt.fuse(source, rules="extended").model
         assert used(fused) == {kind}
-        assert [
-            step.node.op_type for step in steps_of(fused) if step.node.op_type in ("Region", "Resize", kind)
-        ] == steps
+        assert [step.node.op_type for step in steps_of(fused)] == steps
         check_against_both(source, fused, (1, 32, 33, 26))
+
+
+def test_an_addend_may_be_a_join_of_one_part():
+    graphs = [Graph(), Graph()]
+    values = []
+    for graph, fused in zip(graphs, (False, True), strict=True):
+        value = graph.conv("x", 32)
+        if fused:
+            convolution = graph.nodes.pop()
+            attributes = {"prefix_count": 0, "producer_op": "Conv", "pads": [1] * 4, "domain": "ai.ngine"}
+            value = graph.node("ConcatFusedTail", *convolution.input, **attributes)
+        values.append(follow(graph, "ConvAdd", graph.conv(graph.conv(value, 32), 32), value))
+    source, joined = (graph.model(value) for graph, value in zip(graphs, values, strict=True))
+    fused = graphopt.fuse(joined, rules="extended").model
+    assert used(fused) == {"ConcatFusedTail", "Conv", "ConvAdd"}
+    assert region_count(fused) == (1, 1)
+    check_against_both(source, fused, (1, 32, 33, 26))
