@@ -1,7 +1,7 @@
 """Weights outside the model file: where they lie, and whether they may lie there. Their bytes are never read here.
 
 ONNX stores the place as text in the model: a path relative to the model's folder, an offset and a length. A model
-from elsewhere must not be able to name other files of this machine, so the path may not leave that folder.
+from elsewhere must not be able to name any other file there is, so the path may not leave that folder.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class RealModel:
     """Inputs for which not any number will do."""
 
     def path(self) -> Path:
-        """The file on this machine, fetched if it is not there.
+        """The local file, fetched if it is not there.
 
         Raises:
             UnavailableError: there is no network, or the package is gone.
