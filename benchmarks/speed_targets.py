@@ -107,8 +107,8 @@ class Target:
             return ""
         if self._missed(value, self.must):
             return "[red]missed[/red]"
-        reached = self.aim is None or not self._missed(value, self.aim)
-        return "[green]aim reached[/green]" if reached else "[green]reached[/green]"
+        more = self.aim is not None and not self._missed(value, self.aim)
+        return "[green]aim reached[/green]" if more else "[green]reached[/green]"
 
     def _missed(self, value: float, limit: float) -> bool:
         return value < limit if self.at_least else value > limit
