@@ -68,6 +68,23 @@ def test_control_c_while_a_module_is_imported(tmp_path: Path):
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"Error: Interrupted; nothing was written.\n")
 
 
+def test_a_terminated_process_leaves_nothing_half_written(tmp_path: Path):
+    """`kill` and `timeout`, at the moment the new file is open."""
+    onnx.save(model(TEXT), tmp_path / "m.onnx")
+    (tmp_path / "m.fused.onnx").write_bytes(b"an older result")
+    script = (
+        "import os, signal, sys, graphopt.model_files.model_io as m\n"
+        "m._serialized = lambda *_: os.kill(os.getpid(), signal.SIGTERM) or b''\n"
+        "sys.argv = ['graphopt', 'fuse', 'm.onnx']\nfrom graphopt.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + 15, b"", b"")
+    assert set(files(tmp_path)) == {"m.onnx", "m.fused.onnx"}
+    assert (tmp_path / "m.fused.onnx").read_bytes() == b"an older result"
+
+
 def test_a_pipe_that_is_closed(tmp_path: Path):
     """`graphopt rules | head -1`: whoever reads has gone, which is no error."""
     reader, writer = os.pipe()

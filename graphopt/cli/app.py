@@ -68,6 +68,8 @@ def main() -> NoReturn:
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is another where Ctrl-C is to be ignored
         signal.signal(signal.SIGINT, _interrupt)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         status = app(standalone_mode=False)
         if status == _INTERRUPTED:  # what typer returns for Ctrl-C
@@ -96,6 +98,11 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
             os._exit(_INTERRUPTED)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _terminate(number: int, _: FrameType | None) -> NoReturn:
+    """What `kill` and `timeout` send: end as any error does, with no half-written file left behind."""
+    raise SystemExit(128 + number)
 
 
 def _fail(sentence: str, status: int) -> int:
