@@ -20,7 +20,6 @@ from graphopt.folding.batchnorm_folding import RULE as FOLDING
 from graphopt.folding.batchnorm_folding import fold_batchnorms
 from graphopt.fusion_result import FusionResult
 from graphopt.graph.dataflow import sort_nodes
-from graphopt.graph.graph_reader import GraphReader
 from graphopt.graph.scope import Scope
 from graphopt.graph.scope_reading import read_scopes
 from graphopt.ledger import CertificateSummary, Cleaned, Ledger, Report
@@ -109,12 +108,12 @@ def _fused(
     """The result of `fuse` before its numbers are compared; everything that is made on the way ends here."""
     cleaning = chosen.cleanups if cleanups is None else known_cleanups(cleanups)
     loaded = original
-    scopes = _prepared_scopes(loaded.model, chosen, loaded.reader)
+    scopes = _prepared_scopes(loaded, chosen)
     before = _operators(scopes)
     ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
     if fold_batchnorm:
         loaded = _folded(loaded, chosen, ledger)
-        scopes = _prepared_scopes(loaded.model, chosen, loaded.reader)
+        scopes = _prepared_scopes(loaded, chosen)
     bare = bodies_of_bare_calls(loaded.model, scopes)
     ledger.cleaned += clean(loaded.model, scopes, [name for name in cleaning if name not in ONLY_AFTER_FUSION])
     outliner = Outliner()
@@ -177,12 +176,12 @@ def _verified(original: LoadedModel, fused: FusionResult, verifier: Verifier | N
     return fused
 
 
-def _prepared_scopes(model: ModelProto, rules: RuleSet, reader: GraphReader) -> list[Scope]:
+def _prepared_scopes(loaded: LoadedModel, rules: RuleSet) -> list[Scope]:
     """The scopes of a model in topological order, its own fused nodes recognised."""
-    scopes = read_scopes(model, fused_domains=rules.domains, reader=reader)
+    scopes = read_scopes(loaded.model, fused_domains=rules.domains, reader=loaded.reader)
     for scope in scopes:
-        sort_nodes(scope)
-    Adopter(model, rules.rules).adopt(scopes)
+        sort_nodes(scope, loaded.name)
+    Adopter(loaded.model, rules.rules).adopt(scopes)
     return scopes
 
 

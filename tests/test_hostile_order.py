@@ -58,7 +58,7 @@ CYCLES = {
 
 @pytest.mark.parametrize(("body", "named"), CYCLES.values(), ids=CYCLES)
 def test_cycles_are_named(body: str, named: str) -> None:
-    with pytest.raises(graphopt.ModelError, match=f"The nodes form a cycle: {named}"):
+    with pytest.raises(graphopt.ModelError, match=f"^g: the nodes form a cycle: {named}"):
         graphopt.fuse(image(body, inputs=CONDITION))
 
 

@@ -57,7 +57,7 @@ def fold_batchnorms(loaded: LoadedModel, rules: RuleSet) -> Folding:
     """
     scopes = read_scopes(loaded.model, fused_domains=rules.domains)
     for scope in scopes:
-        sort_nodes(scope)
+        sort_nodes(scope, loaded.name)
     work = _Work(scopes, TensorReader(loaded.path, loaded.name))
     refusals = [refusal for scope in scopes for refusal in work.fold(scope)]
     if not work.fusions:

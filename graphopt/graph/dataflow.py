@@ -201,8 +201,11 @@ class DataflowGraph:
                     for index in indices:
                         yield made_by, index
 
-    def topological_order(self) -> list[int]:
+    def topological_order(self, model: str = "the model") -> list[int]:
         """The nodes so that producers come before readers, otherwise in the order of the file (a stable sort).
+
+        Args:
+            model: what the message calls the model.
 
         Raises:
             ModelError: the nodes form a cycle; the message names its nodes.
@@ -212,15 +215,19 @@ class DataflowGraph:
         except nx.NetworkXUnfeasible:
             cycle = [self.nodes[a].title for a, _ in nx.find_cycle(self.graph)]
             shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], f"{len(cycle) - _SHOWN} more"]
-            raise ModelError(f"The nodes form a cycle: {' -> '.join([*shown, cycle[0]])}.") from None
+            raise ModelError(f"{model}: the nodes form a cycle: {' -> '.join([*shown, cycle[0]])}.") from None
 
 
-def sort_nodes(scope: Scope) -> None:
+def sort_nodes(scope: Scope, model: str = "the model") -> None:
     """Bring the nodes of a scope into topological order; a sorted scope stays as it is.
+
+    Args:
+        scope: the scope.
+        model: what the message calls the model.
 
     Raises:
         ModelError: the nodes form a cycle.
     """
     view = DataflowGraph.of(scope)
     if not view.is_sorted:
-        scope.nodes = [scope.nodes[index] for index in view.topological_order()]
+        scope.nodes = [scope.nodes[index] for index in view.topological_order(model)]
