@@ -34,6 +34,8 @@ _REFUSALS = (
 
 _SUCCESSORS = {"Scatter": ("ScatterElements", 11)}
 """Operators that only live on under another name, with the opset it has there."""
+_IMPLEMENTED_FROM = {"DequantizeLinear": 19}
+"""Operators that onnx implements from this opset on only; what they took before means the same there."""
 
 
 _FLATTENING = frozenset({"Hardmax", "LogSoftmax"})
@@ -80,6 +82,8 @@ class ReferenceOperator:
         if not node.domain and node.op_type in _SUCCESSORS:
             op_type, opset = _SUCCESSORS[node.op_type]
             node = replace(node, op_type=op_type, opset=opset)
+        elif not node.domain:
+            node = replace(node, opset=max(node.opset, _IMPLEMENTED_FROM.get(node.op_type, 0)))
         self._node = node
         try:
             self._evaluator = ReferenceEvaluator(_graph_of(node, inputs), opsets=_opsets(node))
