@@ -99,9 +99,9 @@ class Report:
     cleanups: Mapping[str, int]
     """Nodes (and unused initializers) that were removed, by cleanup, for every cleanup that ran."""
     cleaned: tuple[Cleaned, ...]
-    fusions: tuple[Fusion, ...]
-    refusals: tuple[Refusal, ...]
-    absorptions: tuple[Absorption, ...]
+    fusions: list[Fusion]
+    refusals: list[Refusal]
+    absorptions: list[Absorption]
     certificate: CertificateSummary
     changes_values: bool
     """Whether weights were folded: the certificate then holds from the folded model on, and numbers are verified."""

@@ -62,7 +62,7 @@ def test_operators_of_the_largest_demo_model_after_fusing(full_size: dict[str, M
     given = [{a.name: helper.get_attribute_value(a) for a in node.attribute} for node in tails]
     assert all(a["prefix_count"] == 1 and a["axis"] == 1 for a in given)
     assert {a["producer_op"] for a in given} == {b"ConvLeakyRelu"}
-    assert result.report.refusals == ()  # the Add behind conv_body reads no product: it is no candidate
+    assert result.report.refusals == []  # the Add behind conv_body reads no product: it is no candidate
 
 
 def test_span_looks_like_five_products_and_is_none(full_size: dict[str, ModelProto]):

@@ -110,4 +110,5 @@ def _parse_error(error: ParseError, source: str, *, last_line: int) -> RuleError
     what = [part for part in text.splitlines() if part and not part.startswith(("[ParseError", "Error context"))]
     context = re.search(r"Error context: *([^\n]*)", text)
     shown = f" in `{context[1].strip()}`" if context and context[1].strip() else ""
-    return RuleError(f"{source}:{line}: Not an ONNX function: {' '.join(what) or 'a syntax error'}{shown}")
+    hint = "; a constant of a rule is written as Constant <value = float {3.0}> ()" if "float16" in shown else ""
+    return RuleError(f"{source}:{line}: Not an ONNX function: {' '.join(what) or 'a syntax error'}{shown}{hint}")
