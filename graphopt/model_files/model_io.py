@@ -279,5 +279,10 @@ def _serialized(model: ModelProto, name: str) -> bytes:
 
 
 def _write_standard_output(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # Whoever read it has gone. What is still buffered goes nowhere, or Python would complain of it once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
