@@ -283,6 +283,6 @@ def _write_standard_output(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # Whoever read it has gone. What is still buffered goes nowhere, or Python would complain of it once more at exit.
+        # Whoever read it has gone. What is still buffered goes nowhere: else Python complains of it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
