@@ -314,7 +314,7 @@ def test_the_options_switch_fast_paths_and_kept_filters():
     graph = Graph()
     model = graph.model(dense(graph, fused=True)[0])
     images = np.random.default_rng(1).standard_normal(SIZE).astype(np.float32)
-    choices = [{"keep_filters": True}, {"keep_filters": False}, {"fast_paths": False}]
+    choices = [{"fast_paths": True, "keep_filters": True}, {"fast_paths": True, "keep_filters": False}, {}]
     sessions = [InferenceSession(model, SessionOptions(**choice)) for choice in choices]
     kept, anew, plain = (session.run(None, {"x": images})[0] for session in sessions)
     plain_steps = len(model.graph.node) + 3  # the plan takes each ConcatFusedTail as a convolution and a Concat
@@ -329,7 +329,7 @@ def test_buffers_and_filters_of_regions_are_counted():
     graph = Graph()
     model = graph.model(dense(graph, fused=True)[0])
     images = np.ones(SIZE, np.float32)
-    session = InferenceSession(model, SessionOptions(keep_filters=True))
+    session = InferenceSession(model, SessionOptions(fast_paths=True, keep_filters=True))
     peaks = []
     for _ in range(2):
         session.run(None, {"x": images})
@@ -341,7 +341,7 @@ def test_buffers_and_filters_of_regions_are_counted():
 
 
 def test_buffers_of_streams_are_counted():
-    session = InferenceSession(tail(Graph(), 3, **FLOOR))
+    session = InferenceSession(tail(Graph(), 3, **FLOOR), SessionOptions(fast_paths=True))
     session.run(None, {"x": np.ones(SIZE, np.float32)})
     assert session.last_run.steps == 1
     filters, result = 36 * 4 * 32 * 32, 4 * 3 * 4 * 33 * 26
