@@ -20,7 +20,8 @@ from graphopt.matching.matcher import Match, Mismatch, match
 from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.rule import PatternNode, Rule
-from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.rule_files import DEFAULT_SET
+from graphopt.rule_files.rule_set import RuleSet, load_rules
 from graphopt.targets.target import Target
 
 

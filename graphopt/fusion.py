@@ -33,7 +33,8 @@ from graphopt.rewriting.bare_calls import bodies_of_bare_calls, bodies_of_writte
 from graphopt.rewriting.outlining import Outliner
 from graphopt.rewriting.prefix_sharing import share_prefixes
 from graphopt.rule import Rule
-from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.rule_files import DEFAULT_SET
+from graphopt.rule_files.rule_set import RuleSet, load_rules
 from graphopt.rule_sweep import Observer, sweep
 from graphopt.targets.target import Target, load_target
 
@@ -113,7 +114,8 @@ def _fused(
     ledger = Ledger(counts=dict.fromkeys(chosen.operators, 0))
     if fold_batchnorm:
         loaded = _folded(loaded, chosen, ledger)
-        scopes = _prepared_scopes(loaded, chosen)
+        if loaded is not original:
+            scopes = _prepared_scopes(loaded, chosen)
     bare = bodies_of_bare_calls(loaded.model, scopes)
     ledger.cleaned += clean(loaded.model, scopes, [name for name in cleaning if name not in ONLY_AFTER_FUSION])
     outliner = Outliner()

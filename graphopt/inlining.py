@@ -31,7 +31,8 @@ from graphopt.rewriting.record import (
     metadata,
     names_in,
 )
-from graphopt.rule_files.rule_set import DEFAULT_SET, RuleSet, load_rules
+from graphopt.rule_files import DEFAULT_SET
+from graphopt.rule_files.rule_set import RuleSet, load_rules
 
 _OLDER_IR = frozenset(map(str, range(1, FUNCTIONS_SINCE_IR)))
 """What a model may remember as the IR version it had before it was raised."""

@@ -79,7 +79,6 @@ class Executable:
         self.captured = tuple(captured)
         self._environment = environment
         given = {value.name for value in graph.inputs} | set(graph.initializers) | set(captured)
-        self._given = given
         self._nodes = topological_order(expand(graph.nodes, environment.functions), given)
         self.values = given | {name for node in self._nodes for name in node.outputs if name}
         for value in graph.outputs:

@@ -10,7 +10,6 @@ import typer
 
 from graphopt.cli.app import app
 from graphopt.cli.options import (
-    DEFAULT_THRESHOLD,
     AbsoluteOption,
     CleanupOption,
     DryRunOption,
@@ -38,6 +37,8 @@ from graphopt.cli.options import (
 )
 from graphopt.cli.verifying import Comparison, verify_loaded
 from graphopt.cli.writing import Weights, check_report, save
+from graphopt.model_files import DEFAULT_THRESHOLD
+from graphopt.rule_files import DEFAULT_SET
 
 if TYPE_CHECKING:
     from graphopt.model_files.model_io import LoadedModel
@@ -99,7 +100,7 @@ def fuse(
     try:
         result = fuse_model(
             loaded,
-            rules=rules or "ngine",
+            rules=rules or DEFAULT_SET,
             skip_rules=skip_rules or (),
             share_prefix=not no_share_prefix,
             order=order.value,
@@ -161,7 +162,7 @@ def explain(
     explanations, _ = explain_model(
         model,
         node,
-        rules=rules or "ngine",
+        rules=rules or DEFAULT_SET,
         skip_rules=skip_rules or (),
         share_prefix=not no_share_prefix,
         order=order.value,
@@ -198,7 +199,7 @@ def unfuse(
     name = model.removeprefix("demo:").removesuffix(".onnx").removesuffix(".fused")
     target = output or f"{name}.unfused.onnx"
     model_io.check_save(loaded.model, target, source=loaded, save_as_external_data=save_as_external_data)
-    result = unfuse_model(loaded, rules=rules or "ngine")
+    result = unfuse_model(loaded, rules=rules or DEFAULT_SET)
     weights = Weights(save_as_external_data, external_data_threshold, link_weights)
     save(result, target, loaded, weights, quiet=quiet)
     out = console(stderr=target == "-", quiet=quiet)

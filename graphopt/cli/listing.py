@@ -11,6 +11,7 @@ from graphopt.cli.options import (
     ModelArgument,
     RulesOption,
 )
+from graphopt.rule_files import DEFAULT_SET
 
 if TYPE_CHECKING:
     from graphopt.fusion_result import FusionResult
@@ -40,7 +41,7 @@ def list_rules(rules: RulesOption = None) -> None:
     from graphopt.report import console, rules_table
     from graphopt.rule_files.rule_set import load_rules
 
-    console().print(rules_table(load_rules(rules or "ngine").rules))
+    console().print(rules_table(load_rules(rules or DEFAULT_SET).rules))
 
 
 @app.command()

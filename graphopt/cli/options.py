@@ -8,9 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-DEFAULT_THRESHOLD = 1024
-"""Bytes from which a weight goes to the data file."""
-
 
 class OrderOption(StrEnum):
     """What the adjacency condition goes by."""

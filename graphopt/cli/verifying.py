@@ -46,7 +46,7 @@ def verify(
     from graphopt.errors import VerificationError
     from graphopt.model_files import model_io
     from graphopt.model_files.atomic_files import write_text
-    from graphopt.report import console, verification_table
+    from graphopt.report import JSON_SCHEMA, console, verification_table
 
     comparison = Comparison.of(shape, input_file, seed, rtol, atol, fast=fast)
     before, after = model_io.load(original), model_io.load(fused)
@@ -55,7 +55,7 @@ def verify(
     outcome = verify_loaded(before, after, comparison, quiet=quiet)
     console(quiet=quiet).print(verification_table(outcome))
     if report is not None:
-        write_text(report, json.dumps({"schema": 1, "verification": outcome.as_json()}, indent=2) + "\n")
+        write_text(report, json.dumps({"schema": JSON_SCHEMA, "verification": outcome.as_json()}, indent=2) + "\n")
     if not outcome.ok:
         raise VerificationError(f"{fused} gives other numbers than {original}.")
 

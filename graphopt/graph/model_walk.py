@@ -102,12 +102,13 @@ def _with_bodies(root: GraphPlace) -> Iterator[GraphPlace]:
             _place(body, place, f"the {_word(attribute.name)} of {node_title(node)}")
             for node in place.holders
             for attribute in node.attribute
-            for body in _graphs_in(attribute)
+            for body in graphs_in(attribute)
         ]
         pending += reversed(bodies)
 
 
-def _graphs_in(attribute: AttributeProto) -> Iterable[GraphProto]:
+def graphs_in(attribute: AttributeProto) -> Iterable[GraphProto]:
+    """The graphs that an attribute holds."""
     if attribute.type == AttributeProto.GRAPH:
         return (attribute.g,)
     return attribute.graphs if attribute.type == AttributeProto.GRAPHS else ()

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from graphopt.graph.conventions import DEFAULTS_SINCE_IR
 from graphopt.graph.declared_shapes import dim_size
+from graphopt.graph.model_walk import graphs_in
 
 SMALL = 256
 """Elements up to which an initializer is kept: it may decide a shape."""
@@ -73,24 +74,21 @@ def shape_skeleton(model: ModelProto, *, trusting: bool = True) -> ModelProto:
 
 def _strip_bodies(graph: GraphProto) -> None:
     """Take away what bodies declare of shapes: it need not hold in every round of a loop."""
-    bodies = list(graphs_in(graph))
+    bodies = list(bodies_in(graph))
     while bodies:
         body = bodies.pop()
         del body.value_info[:]
         for value in (*body.input, *body.output):
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.ClearField("shape")
-        bodies += graphs_in(body)
+        bodies += bodies_in(body)
 
 
-def graphs_in(graph: GraphProto) -> Iterator[GraphProto]:
+def bodies_in(graph: GraphProto) -> Iterator[GraphProto]:
     """The bodies of a graph's own nodes."""
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.type == AttributeProto.GRAPH:
-                yield attribute.g
-            elif attribute.type == AttributeProto.GRAPHS:
-                yield from attribute.graphs
+            yield from graphs_in(attribute)
 
 
 def inferred_shapes(skeleton: ModelProto) -> GraphProto:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from graphopt.graph.declared_shapes import Dims, tensor_dims
-from graphopt.graph.value_sizes import graphs_in, inferred_shapes, shape_skeleton
+from graphopt.graph.value_sizes import bodies_in, inferred_shapes, shape_skeleton
 
 
 class TensorType(NamedTuple):
@@ -42,14 +42,14 @@ class ValueTypes:
     def _by_name(self) -> dict[str, TensorType | None]:
         graph = inferred_shapes(shape_skeleton(self._model, trusting=False))
         found: dict[str, TensorType | None] = dict(_types(graph))
-        bodies = list(graphs_in(graph))
+        bodies = list(bodies_in(graph))
         while bodies:
             body = bodies.pop()
             for name, (element_type, _) in _types(body):
                 known = found.setdefault(name, TensorType(element_type, None))
                 if known is not None:  # two bodies may each have a value of that name
                     found[name] = TensorType(element_type, None) if known.element_type == element_type else None
-            bodies += graphs_in(body)
+            bodies += bodies_in(body)
         return found
 
 

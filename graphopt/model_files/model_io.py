@@ -19,6 +19,7 @@ from graphopt import demo_models
 from graphopt.errors import ModelError, SaveError
 from graphopt.graph.graph_reader import GraphReader
 from graphopt.graph.model_walk import iterate_tensors
+from graphopt.model_files import DEFAULT_THRESHOLD
 from graphopt.model_files.atomic_files import NewFiles, check_destination
 from graphopt.model_files.data_files import DataFile, Progress, bring, files_to_bring, pack
 from graphopt.model_files.external_data import DataFolder, check_external_data, read_place
@@ -28,8 +29,6 @@ from graphopt.model_files.wrong_files import describe_wrong_file
 
 DEMO_PREFIX = "demo:"
 STANDARD_OUTPUT = "-"
-DEFAULT_THRESHOLD = 1024
-"""Bytes from which a weight goes to the data file, when weights are saved as external data."""
 _LIMIT = 2**31 - 1
 
 

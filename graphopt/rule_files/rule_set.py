@@ -15,10 +15,10 @@ import networkx as nx
 from graphopt.cleanups.names import CLEANUPS, known_cleanups
 from graphopt.errors import RuleError, UsageError
 from graphopt.rule import PatternNode, Rule
+from graphopt.rule_files import DEFAULT_SET
 from graphopt.rule_files.rule_loader import load_rule_texts
 
 SUFFIX = ".onnxtxt"
-DEFAULT_SET = "ngine"
 SET_FILE = "set.toml"
 """In a folder of rules, what the set takes from other sets, and the cleanups it turns on."""
 

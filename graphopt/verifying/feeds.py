@@ -6,7 +6,6 @@ is reported.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,8 +169,3 @@ def _random(random: np.random.Generator, value: ValueInfoProto, shape: tuple[int
     if dtype.kind == "c":
         return np.asarray(random.uniform(-1, 1, shape) + 1j * random.uniform(-1, 1, shape), dtype)
     return np.asarray(random.uniform(-1, 1, shape), dtype)
-
-
-def element_count(shape: Sequence[int]) -> int:
-    """How many elements a shape holds."""
-    return math.prod(shape)

@@ -142,8 +142,9 @@ class Reader:
 
     def _constant(self, value: int | None) -> Float32 | None:
         spec = self.spec(value)
-        known = spec is not None and spec.value is not None and spec.dtype == np.float32
-        return spec.value if known else None  # type: ignore[union-attr]
+        if spec is None or spec.dtype != np.float32:
+            return None
+        return spec.value
 
     def _per_channel(self, value: int | None, channels: int) -> Float32 | None:
         """A constant as a number (0-d) or one number a channel [C], if it broadcasts so."""
