@@ -18,7 +18,8 @@ class Expressions:
         """By number."""
         self.ranks: list[int | None] = []
         """The rank of the tensor that each stands for, None where nobody said."""
-        self._numbers: dict[Identity, int] = {}
+        self.numbers: dict[Identity, int] = {}
+        """Their numbers."""
         self._table = table
 
     def __getitem__(self, number: int) -> Identity:
@@ -30,9 +31,9 @@ class Expressions:
 
     def intern(self, expression: Identity, rank: int | None = None) -> int:
         """The number of an expression; a new one takes the next, and the rank."""
-        number = self._numbers.get(expression)
+        number = self.numbers.get(expression)
         if number is None:
-            number = self._numbers[expression] = len(self.known)
+            number = self.numbers[expression] = len(self.known)
             self.known.append(expression)
             self.ranks.append(rank)
         return number

@@ -19,6 +19,9 @@ Identity = tuple[Any, ...]
 SMALL = 1024
 """Bytes (or elements) up to which the content itself is the identity."""
 
+FEW = 64
+"""Elements up to which a quick comparison reads the content too: axes, amounts, the numbers of a rule."""
+
 _TYPED_FIELDS: dict[int, str] = {
     TensorProto.FLOAT: "float_data",
     TensorProto.COMPLEX64: "float_data",
@@ -54,17 +57,17 @@ class TensorTable:
         if tensor.data_location == TensorProto.EXTERNAL:
             return _external_identity(tensor)
         data_type, dims = tensor.data_type, tuple(tensor.dims[:])
-        if data_type == TensorProto.STRING:
-            return ("tensor", data_type, dims, tuple(tensor.string_data))
         # Raw bytes only: on typed fields, not every protobuf compares bit by bit (NaN, -0).
         named = bool(name) and tensor.HasField("raw_data")
-        if named and not self._by_content and math.prod(dims) > SMALL:
-            identity = self._new_identity(data_type, dims)
+        if named and not self._by_content and math.prod(dims) > FEW:
+            self._serial += 1
+            identity: Identity = ("tensor", data_type, dims, self._serial)
+        elif data_type == TensorProto.STRING:
+            return ("tensor", data_type, dims, tuple(tensor.string_data))
         else:
-            data = tensor.raw_data if named else tensor_bytes(tensor)
-            identity = self._content_identity(data_type, dims, data, lambda: tensor_bytes(tensor))
+            identity = self._content_identity(data_type, dims, tensor_bytes(tensor), lambda: tensor_bytes(tensor))
         if named:
-            self._named[name] = (tensor, identity)
+            self._named[name] = tensor, identity
         return identity
 
     def identity_of_bytes(self, data_type: int, dims: tuple[int, ...], data: bytes) -> Identity:

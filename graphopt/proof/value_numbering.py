@@ -20,11 +20,10 @@ from graphopt.errors import ModelError
 from graphopt.graph.conventions import DEFAULTS_SINCE_IR
 from graphopt.graph.graph_reader import GraphReader
 from graphopt.graph.value_types import ValueTypes
-from graphopt.proof.canonical_operations import CanonicalOperations
 from graphopt.proof.expressions import Expressions
-from graphopt.proof.no_operations import NoOperations
 from graphopt.proof.node_reading import BodyOf, Dialect, Function, FunctionName, Library, Record, read_nodes
 from graphopt.proof.operation_identity import Kind, OperationTable
+from graphopt.proof.plain_numbering import PlainNumbering, names_made
 from graphopt.proof.tensor_identity import Identity, TensorTable
 from graphopt.proof.value_scope import ABSENT, Scope, Values, declared_rank
 
@@ -32,9 +31,6 @@ Task = Generator["Task", Any, Any]
 
 INLINED_NODES = 200_000
 """Fused calls that stand for more nodes than this, and for many times those of the model, are a bomb of functions."""
-_LAST_WITHOUT_ALIAS = int(Kind.OPAQUE)
-"""Kinds after this one may make an alias of their first input."""
-
 
 @dataclass(frozen=True, slots=True)
 class NumberedModel:
@@ -64,11 +60,10 @@ class ValueNumbering:
         self.tensors = TensorTable(by_content)
         self.table = OperationTable(self.tensors)
         self.expressions = Expressions(self.table)
-        self._intern, self._ranks = self.expressions.intern, self.expressions.ranks  # looked up for every value
-        self._canonical = CanonicalOperations(self.expressions.known, self.table)
-        self._no_operations = NoOperations(self.expressions.known, self.table, self._intern)
-        self._by_type = by_type
+        self._intern = self.expressions.intern
         self._problems: dict[str, None] = {}
+        self._plain = PlainNumbering(self.expressions, self.table, self._problems)
+        self._by_type = by_type
         self._inlined = self._most_inlined = 0
         self._intern(("absent",))
 
@@ -90,7 +85,8 @@ class ValueNumbering:
         Raises:
             ModelError: a function calls itself, or functions nest into an astronomical number of nodes.
         """
-        self._problems, self._inlined = {}, 0
+        self._problems.clear()
+        self._inlined = 0
         self._most_inlined = max(INLINED_NODES, 20 * len(model.graph.node))
         library = Library(model.functions, body_of, self.table, inlined, reader)
         dialect = Dialect(model.opset_import, library, self.table)
@@ -129,98 +125,32 @@ class ValueNumbering:
                 result = stop.value
 
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
+        values, constant, identity = scope.values, self.expressions.constant, self.tensors.identity
         for tensor in graph.initializer:
-            scope.values[tensor.name] = self.expressions.constant(self.tensors.identity(tensor, tensor.name))
+            name = tensor.name
+            values[name] = constant(identity(tensor, name))
         for sparse in graph.sparse_initializer:
             scope.values[sparse.values.name] = self.expressions.constant(self.tensors.sparse_identity(sparse))
 
     def _number_nodes(self, scope: Scope, records: Sequence[Record]) -> Task:
         values = scope.values
         values[""] = ABSENT
-        for record in records:
+        plain, waiting = self._plain, iter(records)
+        while (record := plain.number(scope, waiting)) is not None:
             _, inputs, outputs, bodies, function = record
-            if function is None and not bodies:
-                self._number_plain(scope, record)
-                continue
             operands = [values[name] for name in inputs]
             while operands and operands[-1] == ABSENT:
                 operands.pop()
             if function is not None and function.inlined and not bodies:
-                inner = self._enter_call(scope, record, function, operands)
-                body, _ = function.specialised(record[0])
+                body, inner = self._enter_call(scope, record, function, operands)
                 if function.is_flat:  # nearly every fused call: it needs no task of its own, which costs as much again
-                    for part in body:
-                        self._number_plain(inner, part)
+                    plain.number(inner, iter(body))
                 else:
                     yield self._number_nodes(inner, body)
                 results = self._leave_call(scope, inner, function)
             else:
                 results = yield self._number_compound(scope, record, operands)
-            self._name(values, outputs, results)
-
-    def _number_plain(self, scope: Scope, record: Record) -> None:
-        """Number the outputs of a node without subgraphs that calls no function."""
-        values = scope.values
-        _, inputs, outputs, _, _ = record
-        operands = [values[name] for name in inputs]
-        while operands and operands[-1] == ABSENT:
-            operands.pop()
-        number = self._number_node(scope, record, operands)
-        results = [number] if len(outputs) == 1 else self._results(number, outputs)
-        if record[0].kind > _LAST_WITHOUT_ALIAS and operands and results:
-            results[0] = self._no_operations.source(scope, record, number, operands)
-        self._name(values, outputs, results)
-
-    def _name(self, values: Values, outputs: Sequence[str], results: Sequence[int]) -> None:
-        """Give the values that a node makes their numbers."""
-        for name, number in zip(outputs, results, strict=False):
-            if name:
-                if name in values:
-                    self._problems[f"value {name!r} is made twice"] = None
-                values[name] = number
-
-    def _results(self, number: int, outputs: Sequence[str]) -> list[int]:
-        """The numbers of all outputs of a node, the first of which has that number."""
-        return [self._intern(("output", place, number)) if place else number for place in range(len(outputs))]
-
-    def _number_node(self, scope: Scope, record: Record, operands: list[int]) -> int:
-        """The number of the first output of a node without subgraphs that calls no function."""
-        operation = record[0]
-        kind = operation.kind
-        if kind is Kind.PLAIN:
-            pass
-        elif kind is Kind.UNORDERED:
-            operands.sort()
-        elif kind is Kind.CONV:
-            operation = self._canonical.conv(operation, operands)
-        elif kind is Kind.CONCAT and operands:
-            return self._fold_concat(scope, record, operands)
-        elif kind is Kind.IDENTITY and operands:
-            return operands[0]
-        elif kind is Kind.CONSTANT:
-            content = self.table.constant(operation)
-            if content is not None:
-                return self.expressions.constant(content)
-        elif kind is Kind.OPAQUE or (kind is Kind.DROPOUT and self._no_operations.trains(operands)):
-            return self._intern((operation.number, *operands, self._names(scope, record)))
-        slot = operation.rank_input
-        rank = self._ranks[operands[slot]] if -1 < slot < len(operands) else None
-        return self._intern((operation.number, *operands), rank)
-
-    def _names(self, scope: Scope, record: Record) -> Identity:
-        """What makes an expression equal to no other of its graph: the whole names of what it makes."""
-        scope.impure = True
-        return ("names", *[scope.whole_name(name) for name in record[2]])
-
-    def _fold_concat(self, scope: Scope, record: Record, operands: list[int]) -> int:
-        """Concat(a, b, c) as Concat(Concat(a, b), c): linear, and equal to a Concat that starts from a shorter one."""
-        ranks = self._ranks
-        rank = next((ranks[operand] for operand in operands if ranks[operand] is not None), None)
-        operation = self._canonical.concat(scope, record, operands, rank)
-        number = operands[0]
-        for operand in operands[1:]:
-            number = self._intern((operation.number, number, operand), rank)
-        return number
+            plain.name(values, outputs, results)
 
     def _number_compound(self, scope: Scope, record: Record, operands: list[int]) -> Task:
         """The numbers of the outputs of a node that has subgraphs or calls a function."""
@@ -243,8 +173,8 @@ class ValueNumbering:
         elif function is not None:
             impure = True
         if impure:
-            extras.append(self._names(scope, record))
-        return self._results(self._intern((operation.number, *operands, *extras)), outputs)
+            extras.append(names_made(scope, record))
+        return self._plain.results(self._intern((operation.number, *operands, *extras)), outputs)
 
     def _number_body(self, outer: Scope, graph: GraphProto, owner: int) -> Task:
         """The number of a subgraph, and whether anything in it goes by name.
@@ -279,19 +209,22 @@ class ValueNumbering:
         function.impure = scope.impure
         function.open = False
 
-    def _enter_call(self, outer: Scope, record: Record, function: Function, operands: Sequence[int]) -> Scope:
-        """The scope of a call that is numbered as its body: the operands stand for the parameters."""
+    def _enter_call(
+        self, outer: Scope, record: Record, function: Function, operands: Sequence[int]
+    ) -> tuple[Sequence[Record], Scope]:
+        """The body of a call that is numbered as that, and its scope: the operands stand for the parameters."""
         self._enter(function)
         records, bindings = function.specialised(record[0])
         self._inlined += len(records)
         if self._inlined > self._most_inlined:
             raise ModelError(f"The fused functions of the model stand for more than {self._most_inlined:,} nodes.")
-        renamed = dict(zip(function.outputs, record[2], strict=False))
         values = Values(self._unmade)
+        values.update(zip(function.inputs, operands, strict=False))
+        for name in function.inputs[len(operands) :]:
+            values[name] = ABSENT
         values[""] = ABSENT
-        for position, name in enumerate(function.inputs):
-            values[name] = operands[position] if position < len(operands) else ABSENT
-        return Scope(values, function.dialect, function.proto, bindings, outer.level, caller=outer, renamed=renamed)
+        outputs = function.outputs, record[2]
+        return records, Scope(values, function.dialect, function.proto, bindings, outer.level, outer, outputs)
 
     def _leave_call(self, outer: Scope, inner: Scope, function: Function) -> list[int]:
         """The numbers of the outputs of a call whose body is numbered."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from onnx import FunctionProto, GraphProto, ValueInfoProto
 
@@ -19,7 +19,6 @@ class Values(dict[str, int]):
     """The numbers of a scope's values by name; what it lacks is looked up in the scopes around it."""
 
     def __init__(self, unmade: Callable[[str], int], outer: Values | None = None) -> None:
-        super().__init__()
         self._unmade = unmade
         self._outer = outer
 
@@ -46,8 +45,8 @@ class Scope:
     """How many bodies lie around it: their inputs are told apart by level and position."""
     caller: Scope | None = None
     """Of an inlined call: the scope of the call; the call's values go by the names they have there."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Of an inlined call: the names of its outputs there, by their names here."""
+    outputs: tuple[Sequence[str], Sequence[str]] = ((), ())
+    """Of an inlined call: the names of its outputs here, and those that they have there."""
     types: ValueTypes | None = None
     """What is known of the values' types; None inside functions."""
     impure: bool = False
@@ -59,11 +58,12 @@ class Scope:
         scope = self
         inner: tuple[str, ...] = ()
         while scope.caller is not None:
-            if not scope.renamed.get(name):
+            renamed = dict(zip(*scope.outputs, strict=False))
+            if not renamed.get(name):
                 inner = ("inside", name, *inner)
-                name = next(iter(scope.renamed.values()), "")
+                name = next(iter(renamed.values()), "")
             else:
-                name = scope.renamed[name]
+                name = renamed[name]
             scope = scope.caller
         return (name, *inner)
 
