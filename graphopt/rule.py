@@ -49,6 +49,10 @@ class Step(NamedTuple):
     """One node of a rule's body as the matcher comes to it, with all that can be known before there is a graph."""
 
     pattern: PatternNode
+    domain: str
+    op_type: str
+    output: str | None
+    """The value it makes; None where there are several."""
     inputs: tuple[str, ...]
     """Its inputs without the variadic one."""
     variadic_place: int | None
@@ -151,7 +155,8 @@ class Rule:
             place = node.inputs.index(self.variadic) if node is self.anchor and self.variadic in node.inputs else None
             inputs = tuple(name for name in node.inputs if place is None or name != self.variadic)
             is_new = len(set(inputs)) == len(inputs) and not {"", *met, *self.constants}.intersection(inputs)
-            steps.append(Step(node, inputs, place, is_new))
+            output = node.outputs[0] if len(node.outputs) == 1 else None
+            steps.append(Step(node, node.domain, node.op_type, output, inputs, place, is_new))
             met.update(inputs)
         return tuple(steps)
 

@@ -76,7 +76,8 @@ class DataflowGraph:
                 producer[name] = index
         producer.pop("", None)
         readers.pop("", None)
-        self._producer = producer
+        self.producers = producer
+        """The node that makes a value; none for inputs, initializers and captured values."""
         self._readers = readers
         self._captured = captured
         self._by_operator = by_operator
@@ -93,7 +94,7 @@ class DataflowGraph:
 
     def _is_read_early(self, readers: Mapping[str, list[int]]) -> bool:
         """Whether a value is read before it is made. Built-ins all the way: in a model there are as many as nodes."""
-        first, made = map(itemgetter(0), readers.values()), map(self._producer.get, readers, repeat(-1))
+        first, made = map(itemgetter(0), readers.values()), map(self.producers.get, readers, repeat(-1))
         return any(map(le, first, made))
 
     def with_operator(self, domain: str, op_type: str) -> list[int]:
@@ -102,11 +103,11 @@ class DataflowGraph:
 
     def producer(self, value: str) -> int | None:
         """The node that makes a value; None for inputs, initializers and captured values."""
-        return self._producer.get(value)
+        return self.producers.get(value)
 
     def operator_of(self, value: str) -> tuple[str, str] | None:
         """Domain and name of the operator that makes a value."""
-        index = self._producer.get(value)
+        index = self.producers.get(value)
         return None if index is None else (self.nodes[index].domain, self.nodes[index].op_type)
 
     def readers(self, value: str) -> list[int]:
@@ -123,14 +124,16 @@ class DataflowGraph:
 
     def read_count(self, value: str) -> int:
         """How often a value is read in all: by slots, by bodies, and by whoever is outside of this scope."""
-        return len(self.readers(value)) + len(self.captures(value)) + (value in self.outputs)
+        readers = self._readers.get(value, ()) if self.paths is None else self.readers(value)
+        captures = len(self._captured.get(value, ())) if self._captured else 0
+        return len(readers) + captures + (value in self.outputs)
 
     def constant(self, value: str) -> TensorProto | None:
         """The tensor of a value that never changes: an initializer, or a Constant node's; None for any other."""
-        index = self._producer.get(value)
+        index = self.producers.get(value)
         if index is not None and self._is_identity(self.nodes[index]):
             value = self._behind_identities(value)
-            index = self._producer.get(value)
+            index = self.producers.get(value)
         return self.scope.constant(value) if index is None else self.nodes[index].constant
 
     def _is_identity(self, node: Node) -> bool:
@@ -143,7 +146,7 @@ class DataflowGraph:
         while value not in known:
             known[value] = value  # a circle ends where it began
             passed.append(value)
-            index = self._producer.get(value)
+            index = self.producers.get(value)
             if index is None or not self._is_identity(self.nodes[index]):
                 break
             value = self.nodes[index].inputs[0]
@@ -174,7 +177,7 @@ class DataflowGraph:
         dims = self.dims(value)
         if dims is not None:
             return len(dims), None
-        index = self._producer.get(value)
+        index = self.producers.get(value)
         if index is None:
             return None, None
         node = self.nodes[index]
@@ -196,7 +199,7 @@ class DataflowGraph:
     def _edges(self) -> Iterator[tuple[int, int]]:
         for reads in (self._readers, self._captured):
             for value, indices in reads.items():
-                made_by = self._producer.get(value)
+                made_by = self.producers.get(value)
                 if made_by is not None:
                     for index in indices:
                         yield made_by, index

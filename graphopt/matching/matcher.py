@@ -115,29 +115,30 @@ def _attempt(
     rule: Rule, view: DataflowGraph, anchor: int, choices: Sequence[bool]
 ) -> tuple[Match | Mismatch, list[bool]]:
     """One assignment of operands: what comes of it, and the choices that were made (True: operands exchanged)."""
-    outputs = view.nodes[anchor].outputs
+    producers, view_nodes, opset = view.producers, view.nodes, view.scope.opset
+    outputs = view_nodes[anchor].outputs
     values: Bindings = {rule.output: outputs[0] if outputs else ""}
     attributes: dict[str, AttributeProto | None] = {}
     nodes: list[int] = []
     made: list[bool] = []
     variadic: tuple[str, ...] = ()
-    opset = view.scope.opset
     for step in rule.steps:
-        pattern = step.pattern
-        names = pattern.outputs
-        value = values[names[0]] if len(names) == 1 else next(values[name] for name in names if name in values)
-        index = view.producer(value or "")
+        pattern, domain, op_type, output, inputs, variadic_place, only_binds = step
+        if output is None:
+            output = next(name for name in pattern.outputs if name in values)
+        value = values[output] or ""
+        index = producers.get(value)
         if index is None:
-            unmade = Fault("{}", (_origin(view, value or ""),), value or "", ", not made by")
+            unmade = Fault("{}", (_origin(view, value),), value, ", not made by")
             return Mismatch(rule, anchor, pattern, values, variadic, unmade), made
-        node = view.nodes[index]
-        if node.op_type != pattern.op_type or node.domain != pattern.domain:
-            domain = " of domain {1.domain!r}" if node.domain else ""
-            other = Fault("{0!r} is made by {1.title}" + domain, (value, node), value or "", ", not by")
+        node = view_nodes[index]
+        if node.op_type != op_type or node.domain != domain:
+            of_domain = " of domain {1.domain!r}" if node.domain else ""
+            other = Fault("{0!r} is made by {1.title}" + of_domain, (value, node), value, ", not by")
             return Mismatch(rule, anchor, pattern, values, variadic, other), made
         nodes.append(index)
         fault: Fault | None = None
-        if len(node.outputs) > 1 or len(names) > 1:
+        if len(node.outputs) > 1 or len(pattern.outputs) > 1:
             fault = _bind_outputs(view, pattern, node, values)
         if fault is None:
             fault = _bind_attributes(opset, pattern, node, attributes)
@@ -146,11 +147,11 @@ def _attempt(
             made.append(len(made) < len(choices) and choices[len(made)])
             if made[-1]:
                 operands = operands[::-1]
-        if fault is None and step.variadic_place is not None:
+        if fault is None and variadic_place is not None:
             operands, variadic, fault = _take_variadic(step, node)
         if fault is None:
-            if step.only_binds and view.paths is None and len(operands) == len(step.inputs) and "" not in operands:
-                values.update(zip(step.inputs, operands, strict=True))
+            if only_binds and view.paths is None and len(operands) == len(inputs) and "" not in operands:
+                values.update(zip(inputs, operands, strict=True))
             else:
                 fault = _bind_inputs(rule, view, step, node, operands, values)
         if fault is not None:

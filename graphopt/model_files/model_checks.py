@@ -136,7 +136,8 @@ def _check_own_text(message: ModelProto | GraphProto | FunctionProto, title: str
 
 def _check_nodes(place: GraphPlace, nodes: Sequence[NodeReading], name: str) -> None:
     """Refuse what protobuf accepts in a damaged node: text that is not text, attributes without name or type."""
-    for field in ("op_type", "domain", "name", "doc_string"):
+    _check_text({text for node in nodes for text in (node.op_type, node.domain)}, place.title, name)
+    for field in ("name", "doc_string"):
         _check_text(map(attrgetter(field), place.nodes), place.title, name)
     entries = [entry for node in place.nodes if node.metadata_props for entry in node.metadata_props]
     _check_text([text for entry in entries for text in (entry.key, entry.value)], place.title, name)

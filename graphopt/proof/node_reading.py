@@ -213,16 +213,17 @@ def _bodies_as_written(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 def _in_order(records: list[Record]) -> list[Record]:
     """The records as they stand where that is a topological order, as is usual; else the nearest one."""
-    maker = {name: index for index, record in enumerate(records) for name in record[2] if name}
-    for index, record in enumerate(records):
-        for name in record[1] if not record[3] else _reads(record):
-            if maker.get(name, -1) >= index:
-                return _sorted(records, maker)
+    later = {name for record in records for name in record[2] if name}
+    for record in records:
+        if not later.isdisjoint(record[1] if not record[3] else _reads(record)):
+            return _sorted(records)
+        later.difference_update(record[2])
     return records
 
 
-def _sorted(records: Sequence[Record], maker: Mapping[str, int]) -> list[Record]:
+def _sorted(records: Sequence[Record]) -> list[Record]:
     """Depth first from each node in file order, on a stack of our own. Nodes of a cycle come in some order."""
+    maker = {name: index for index, record in enumerate(records) for name in record[2] if name}
     order: list[Record] = []
     seen = [False] * len(records)
     for start in range(len(records)):

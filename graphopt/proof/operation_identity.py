@@ -43,10 +43,10 @@ class Kind(IntEnum):
     """From the operation and its inputs in order."""
     UNORDERED = 1
     """From the operation and its inputs in any order: Add, Mul."""
-    CONCAT = 2
-    """As a left fold of pairs."""
-    CONV = 3
+    CONV = 2
     """Like PLAIN, but a `kernel_shape` that repeats the weight's dims is no attribute."""
+    CONCAT = 3
+    """As a left fold of pairs."""
     IDENTITY = 4
     """It is its input's."""
     CONSTANT = 5

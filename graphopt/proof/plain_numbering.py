@@ -12,7 +12,7 @@ from graphopt.proof.operation_identity import Kind, Operation, OperationTable
 from graphopt.proof.tensor_identity import Identity
 from graphopt.proof.value_scope import ABSENT, Scope, Values
 
-_PLAIN, _UNORDERED, _CONV, _CONCAT = Kind.PLAIN, Kind.UNORDERED, Kind.CONV, Kind.CONCAT
+_UNORDERED, _CONV, _CONCAT = Kind.UNORDERED, Kind.CONV, Kind.CONCAT
 _LAST_WITHOUT_ALIAS = Kind.OPAQUE
 """Kinds after this one may make an alias of their first input."""
 
@@ -53,12 +53,15 @@ class PlainNumbering:
                 operation = self._canonical.conv(operation, operands)
             elif kind is _UNORDERED:
                 operands.sort()
-            elif kind is not _PLAIN:
+            if kind <= _CONV:
+                number = find((operation.number, *operands))
+                if number is None:
+                    number = self._number_new(operation, operands)
+            elif kind is _CONCAT and operands:
+                number = self._fold_concat(scope, record, operands)
+            else:
                 self.name(values, outputs, self._number_unusual(scope, record, operands))
                 continue
-            number = find((operation.number, *operands))
-            if number is None:
-                number = self._number_new(operation, operands)
             if len(outputs) == 1 and outputs[0] not in values:
                 values[outputs[0]] = number
             else:
@@ -88,9 +91,7 @@ class PlainNumbering:
         operation, _, outputs, _, _ = record
         kind = operation.kind
         number = None
-        if kind is _CONCAT and operands:
-            number = self._fold_concat(scope, record, operands)
-        elif kind is Kind.IDENTITY and operands:
+        if kind is Kind.IDENTITY and operands:
             number = operands[0]
         elif kind is Kind.CONSTANT:
             content = self._table.constant(operation)

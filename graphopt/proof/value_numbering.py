@@ -32,6 +32,7 @@ Task = Generator["Task", Any, Any]
 INLINED_NODES = 200_000
 """Fused calls that stand for more nodes than this, and for many times those of the model, are a bomb of functions."""
 
+
 @dataclass(frozen=True, slots=True)
 class NumberedModel:
     """The numbers of a model's values."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from onnx import NodeProto
@@ -45,7 +45,7 @@ def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> 
             replaced += _without_written(node, about.written)
             continue
         proto, inputs = node.proto, node.inputs
-        texts = {"name": node.name, "domain": proto.domain, "doc_string": proto.doc_string}
+        doc_string, domain, entries = proto.doc_string, proto.domain, proto.metadata_props
         replaced.append(
             Replaced(
                 node.op_type,
@@ -55,10 +55,10 @@ def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> 
                 len(inputs) if inputs and not inputs[-1] else None,
                 _remembered_inputs(match, view, pattern, node),
                 about.axis,
-                texts["domain"],
-                texts["doc_string"],
-                _metadata(proto),
-                _empty_fields(proto, texts),
+                domain,
+                doc_string,
+                {entry.key: entry.value for entry in entries} if entries else NO_METADATA,
+                _empty_fields(proto, node.name, domain, doc_string),
                 about.attributes,
             )
         )
@@ -68,15 +68,14 @@ def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> 
 
 def _passed_on(identity: Node) -> Replaced:
     proto = identity.proto
-    texts = {"name": identity.name, "domain": proto.domain, "doc_string": proto.doc_string}
     return Replaced(
         identity.op_type,
         identity.name,
         identity.outputs,
-        domain=texts["domain"],
-        doc_string=texts["doc_string"],
-        metadata=_metadata(proto),
-        empty=_empty_fields(proto, texts),
+        domain=proto.domain,
+        doc_string=proto.doc_string,
+        metadata={entry.key: entry.value for entry in proto.metadata_props} or NO_METADATA,
+        empty=_empty_fields(proto, identity.name, proto.domain, proto.doc_string),
         passed_on=identity.inputs[0],
     )
 
@@ -113,14 +112,10 @@ def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, 
     return None if passed_on.isdisjoint(node.inputs) else node.inputs
 
 
-def _metadata(proto: NodeProto) -> Mapping[str, str]:
-    entries = proto.metadata_props
-    return {entry.key: entry.value for entry in entries} if entries else NO_METADATA
-
-
-def _empty_fields(proto: NodeProto, texts: Mapping[str, str]) -> tuple[str, ...]:
+def _empty_fields(proto: NodeProto, name: str, domain: str, doc_string: str) -> tuple[str, ...]:
     """The fields of text that are written and empty, as some exporters do: a node is given back byte by byte."""
-    return tuple([field for field, text in texts.items() if not text and proto.HasField(field)])
+    texts = ("name", name), ("domain", domain), ("doc_string", doc_string)
+    return tuple([field for field, text in texts if not text and proto.HasField(field)])
 
 
 def _attribute_order(pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
