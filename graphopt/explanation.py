@@ -16,7 +16,8 @@ from graphopt.fusion_result import FusionResult
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.ledger import Refusal
 from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order
-from graphopt.matching.matcher import Match, Mismatch, match
+from graphopt.matching.match import Match, Mismatch
+from graphopt.matching.matcher import match
 from graphopt.model_files import model_io
 from graphopt.model_files.model_io import LoadedModel, Model
 from graphopt.rule import PatternNode, Rule

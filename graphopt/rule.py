@@ -61,6 +61,20 @@ class Step(NamedTuple):
     """Whether each input is met for the first time here and may be any value: there is nothing to compare."""
 
 
+class Branch(NamedTuple):
+    """How the matcher comes to a node of a rule's body where there is nothing to choose and to compare.
+
+    Operands are counted through all steps: those of the anchor without its variadic input, then the next step's.
+    """
+
+    domain: str
+    op_type: str
+    operand: int
+    """Which of the operands of the steps before this node makes."""
+    operands: int
+    """How many operands there are, its own included."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A named requirement of a rule, in its place among the numbered conditions."""
@@ -159,6 +173,24 @@ class Rule:
             steps.append(Step(node, node.domain, node.op_type, output, inputs, place, is_new))
             met.update(inputs)
         return tuple(steps)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The values that the steps read, step by step, without the variadic one."""
+        return tuple(name for step in self.steps for name in step.inputs)
+
+    @cached_property
+    def branches(self) -> tuple[Branch, ...] | None:
+        """The steps after the first, if the body is a tree; None where operands may be exchanged, repeat or must be
+        constants, or where a node makes several values."""
+        if not all(step.only_binds and step.output and not step.pattern.is_commutative for step in self.steps):
+            return None
+        branches: list[Branch] = []
+        count = len(self.steps[0].inputs)
+        for step in self.steps[1:]:
+            count += len(step.inputs)
+            branches.append(Branch(step.domain, step.op_type, self.operands.index(step.output or ""), count))
+        return tuple(branches)
 
     @cached_property
     def expected(self) -> tuple[tuple[int | None, tuple[str, str]], ...]:

@@ -9,7 +9,7 @@ from graphopt.graph.scope import Node, Scope
 from graphopt.ledger import Absorption, Fusion, Ledger, Refusal
 from graphopt.matching.decision import decide
 from graphopt.matching.eligibility import Order
-from graphopt.matching.matcher import Match
+from graphopt.matching.match import Match
 from graphopt.rewriting.fused_node import FusedNode
 from graphopt.rewriting.outlining import Outliner
 from graphopt.rule import Rule

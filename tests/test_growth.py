@@ -22,7 +22,7 @@ from graphopt.demo_models import rrdbnet
 from graphopt.fusion import fuse
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.matching import decision
-from graphopt.matching.matcher import Match
+from graphopt.matching.match import Match
 from graphopt.proof.certificate import certify
 from graphopt.proof.expressions import Expressions
 from graphopt.rule_files.rule_set import load_rules

@@ -12,7 +12,8 @@ import graphopt
 from graphopt import RuleSet, load_rules
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.scope_reading import read_scopes
-from graphopt.matching.matcher import Match, match
+from graphopt.matching.match import Match
+from graphopt.matching.matcher import match
 
 RuleMaker = Callable[..., RuleSet]
 

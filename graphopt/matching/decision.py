@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.ledger import Refusal
 from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order, preference
-from graphopt.matching.matcher import Match, Mismatch, match, may_match
+from graphopt.matching.match import Match, Mismatch
+from graphopt.matching.matcher import match, may_match
 from graphopt.rule import Condition, PatternNode, Rule
 
 

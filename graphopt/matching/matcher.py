@@ -6,9 +6,8 @@ is the order of the operands of Add and Mul; every order is tried, in a fixed se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from onnx import AttributeProto, TensorProto, defs, numpy_helper
@@ -16,77 +15,21 @@ from onnx import AttributeProto, TensorProto, defs, numpy_helper
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.identity_paths import IdentityPaths
 from graphopt.graph.scope import Node
-from graphopt.matching.attribute_matching import conflict, fit
+from graphopt.matching.attribute_matching import Fit, conflict, fit
+from graphopt.matching.match import ABSENT, Bindings, Fault, Match, Mismatch
+from graphopt.matching.quick_match import learn, quick_match
 from graphopt.rule import PatternNode, Rule, Step
-from graphopt.wording import listed
-
-ABSENT = None
-"""What an optional input is bound to where the node does not even name it; '' where it names it as absent."""
-
-Bindings = dict[str, str | None]
-
-
-class Match(NamedTuple):
-    """A rule's body found in a graph."""
-
-    rule: Rule
-    anchor: int
-    nodes: tuple[int, ...]
-    """The matched nodes, one for each node of the rule's body."""
-    values: Mapping[str, str | None]
-    """The graph's value for each value of the body."""
-    variadic: tuple[str, ...]
-    """The graph's values for the rule's variadic input."""
-    bound: Mapping[str, AttributeProto | None]
-    """The rule's attributes, as the matched nodes have them; None for those that they lack."""
-    identities: tuple[int, ...] = ()
-    """The Identity nodes between the matched ones."""
-
-    @property
-    def attributes(self) -> Mapping[str, AttributeProto]:
-        """The rule's attributes that the matched nodes have. Made when asked for: equal matches are asked once."""
-        return {name: attribute for name, attribute in self.bound.items() if attribute is not None}
-
-
-class Fault(NamedTuple):
-    """What does not fit, and where."""
-
-    template: str
-    about: tuple[object, ...]
-    """What stands in the template's places. Most mismatches are never shown, and sentences cost more than matching."""
-    at: str
-    """The value or node of the graph at fault."""
-    instead: str = ""
-    """How the sentence goes on where the operator is another one: ', not by'."""
-
-    @property
-    def reason(self) -> str:
-        """What does not fit, a phrase."""
-        return self.template.format(*self.about)
-
-
-class Mismatch(NamedTuple):
-    """Why a rule's body does not occur at an anchor, for one assignment of operands."""
-
-    rule: Rule
-    anchor: int
-    failed: PatternNode
-    """The node of the body that has no counterpart."""
-    values: Mapping[str, str | None]
-    """What was bound before."""
-    variadic: tuple[str, ...]
-    fault: Fault
-
-    def sentence(self, operators: Sequence[str]) -> str:
-        """The reason, where any of these operators would have done."""
-        return self.fault.reason + (f"{self.fault.instead} {listed(operators, 'or')}" if self.fault.instead else "")
 
 
 def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mismatch]:
     """Every way, and every failed way, to lay the rule's body over the graph so that its last node is `anchor`."""
+    quick = quick_match(rule, view, anchor)
+    if quick is not None:
+        yield quick
+        return
     choices: list[bool] = []
     while True:
-        found, made = _attempt(rule, view, anchor, choices)
+        found, made = attempt(rule, view, anchor, choices)
         yield found
         # The next assignment: the last choice that still has another side takes it, those behind it start afresh.
         while made and made[-1]:
@@ -111,7 +54,7 @@ def may_match(rule: Rule, view: DataflowGraph, anchor: int) -> bool:
     return True
 
 
-def _attempt(
+def attempt(
     rule: Rule, view: DataflowGraph, anchor: int, choices: Sequence[bool]
 ) -> tuple[Match | Mismatch, list[bool]]:
     """One assignment of operands: what comes of it, and the choices that were made (True: operands exchanged)."""
@@ -141,7 +84,11 @@ def _attempt(
         if len(node.outputs) > 1 or len(pattern.outputs) > 1:
             fault = _bind_outputs(view, pattern, node, values)
         if fault is None:
-            fault = _bind_attributes(opset, pattern, node, attributes)
+            fits = node.attributes.fits.get((pattern, opset)) or fit(pattern, node, opset)
+            if fits.fault is None and attributes.keys().isdisjoint(fits.bound):
+                attributes.update(fits.bound)
+            else:
+                fault = _bind_attributes(fits, pattern, node, attributes)
         operands = node.inputs
         if pattern.is_commutative and len(operands) == 2 and operands[0] != operands[1]:
             made.append(len(made) < len(choices) and choices[len(made)])
@@ -158,7 +105,10 @@ def _attempt(
             return Mismatch(rule, anchor, pattern, values, variadic, fault), made
     nodes.reverse()
     passed = () if view.paths is None else _passed(rule, view.paths, values)
-    return Match(rule, anchor, tuple(nodes), values, variadic, attributes, passed), made
+    found = Match(rule, anchor, tuple(nodes), values, variadic, attributes, passed)
+    if rule.branches is not None:
+        learn(found, view)
+    return found, made
 
 
 def _passed(rule: Rule, paths: IdentityPaths, values: Bindings) -> tuple[int, ...]:
@@ -178,14 +128,12 @@ def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values:
 
 
 def _bind_attributes(
-    opset: int, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto | None]
+    fits: Fit, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto | None]
 ) -> Fault | None:
-    bound, fault = fit(pattern, node, opset)
-    if fault is None and not attributes.keys().isdisjoint(bound):
-        fault = conflict(pattern, bound, attributes)
+    fault = fits.fault or conflict(pattern, fits.bound, attributes)
     if fault is not None:
         return Fault("{.title} {}", (node, fault), node.label)
-    attributes.update(bound)
+    attributes.update(fits.bound)
     return None
 
 

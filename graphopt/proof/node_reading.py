@@ -13,6 +13,7 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto
 
 from graphopt.errors import UsageError
+from graphopt.graph.attribute_sets import AttributeSet
 from graphopt.graph.conventions import is_fused_domain, standard_name
 from graphopt.graph.graph_reader import GraphReader, NodeReading
 from graphopt.proof.operation_identity import (
@@ -32,6 +33,7 @@ BodyOf = Callable[[NodeProto], FunctionProto | None]
 FunctionName = tuple[str, str]
 """Domain and name of a function."""
 
+_NO_BODIES: Bodies = ()
 _serialize = AttributeProto.SerializePartialToString
 
 
@@ -143,6 +145,8 @@ class Dialect:
         """The domains met so far."""
         self.operations = operations
         self.reader = library.reader
+        self.usual: dict[tuple[str, str, AttributeSet], Operation] = {}
+        """What nodes of one output name that call no function and can have no subgraphs, by what is read of them."""
         self._library = library
         self._operators: dict[tuple[str, str], _Operator] = {}
 
@@ -170,6 +174,8 @@ class Dialect:
             bodies = _bodies(proto) if operator.overloads else ()
             if not bodies:
                 operator.known[key] = operation
+        if shared is not None and len(outputs) == 1 and not (operator.overloads or operator.may_be_bare):
+            self.usual[domain, op_type, shared] = operation
         return (operation, inputs, outputs, bodies, function)
 
     def _operation(
@@ -192,8 +198,18 @@ class Dialect:
 
 def read_nodes(graph: GraphProto | FunctionProto, dialect: Dialect, bindings: Attributes | None) -> list[Record]:
     """All nodes of a graph or function, in an order in which makers come before readers, if there is one."""
-    read = dialect.read
-    return _in_order([read(node, bindings) for node in dialect.reader.nodes(graph)])
+    nodes = dialect.reader.nodes(graph)
+    if bindings is not None:
+        return _in_order([dialect.read(node, bindings) for node in nodes])
+    records: list[Record] = []
+    usual = dialect.usual.get
+    for node in nodes:
+        _, op_type, domain, inputs, outputs, shared = node
+        operation = usual((domain, op_type, shared)) if shared is not None and len(outputs) == 1 else None
+        records.append(
+            dialect.read(node, None) if operation is None else (operation, inputs, outputs, _NO_BODIES, None)
+        )
+    return _in_order(records)
 
 
 def _bodies(proto: NodeProto) -> Bodies:

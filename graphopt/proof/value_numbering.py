@@ -126,10 +126,11 @@ class ValueNumbering:
                 result = stop.value
 
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
-        values, constant, identity = scope.values, self.expressions.constant, self.tensors.identity
+        values, identity_of, find = scope.values, self.tensors.identity, self.expressions.numbers.get
         for tensor in graph.initializer:
             name = tensor.name
-            values[name] = constant(identity(tensor, name))
+            identity = identity_of(tensor, name)
+            values[name] = find(identity) or self.expressions.constant(identity)
         for sparse in graph.sparse_initializer:
             scope.values[sparse.values.name] = self.expressions.constant(self.tensors.sparse_identity(sparse))
 

@@ -15,7 +15,7 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper
 
 from graphopt.graph.attribute_sets import AttributeSet
 from graphopt.graph.dataflow import DataflowGraph
-from graphopt.matching.matcher import ABSENT, Match
+from graphopt.matching.match import ABSENT, Match
 from graphopt.rewriting.fused_node import Body, FusedNode
 from graphopt.rewriting.remembering import Note, note, replaced_nodes
 from graphopt.rule import PatternNode, Rule
@@ -49,10 +49,12 @@ class Outliner:
         return FusedNode(match.rule.key, anchor.name, inputs, anchor.outputs, shape.attributes, shape.body, replaced)
 
     def _shape(self, match: Match, view: DataflowGraph) -> _Shape:
-        rule, values = match.rule, match.values
-        nodes = [view.nodes[index] for index in match.nodes]
+        rule, values, view_nodes = match.rule, match.values, view.nodes
+        nodes = [view_nodes[index] for index in match.nodes]
         # What a body depends on: the first five, and the bodies of fused nodes. The attributes are the call's affair.
-        absent = tuple([name for name in rule.single_inputs if values[name] is ABSENT])
+        absent: tuple[str, ...] = ()
+        if ABSENT in values.values():
+            absent = tuple([name for name in rule.single_inputs if values[name] is ABSENT])
         constants = tuple([_digest(_constant_tensor(match, view, name)) for name in rule.constants])
         nested = tuple([node.body for node in nodes if isinstance(node, FusedNode)])
         body_key = rule, len(match.variadic), view.scope.opset, absent, constants, nested

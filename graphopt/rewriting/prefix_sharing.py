@@ -13,7 +13,8 @@ from graphopt.graph.dataflow import DataflowGraph, sort_nodes
 from graphopt.graph.scope import Node, Scope
 from graphopt.matching.decision import failures
 from graphopt.matching.eligibility import Order, normal_axis
-from graphopt.matching.matcher import Match, match, may_match
+from graphopt.matching.match import Match
+from graphopt.matching.matcher import match, may_match
 from graphopt.rule import Rule
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from json.encoder import encode_basestring
+from json.encoder import encode_basestring as _quoted
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -39,12 +39,12 @@ class Replaced(NamedTuple):
     name: str
     outputs: tuple[str, ...]
     """Its output names in the original model."""
+    inputs: tuple[str, ...] | None = None
+    """Its inputs, where a rewrite before the fusion changed them."""
     swapped: bool = False
     """Its two operands stood in the other order."""
     arity: int | None = None
     """How many inputs it listed, where it named absent ones at the end."""
-    inputs: tuple[str, ...] | None = None
-    """Its inputs, where a rewrite before the fusion changed them."""
     axis: int | None = None
     """Its axis, where the fused node states it otherwise."""
     domain: str = ""
@@ -79,8 +79,12 @@ def _row_text(item: Replaced) -> str:
     and it is done for nearly every node of a model."""
     if not item.name or item[_FIRST_UNUSUAL:] != _USUAL:
         return _encode(_row(item))
-    outputs = ",".join(map(encode_basestring, item.outputs))
-    return f'{{"op":{encode_basestring(item.op_type)},"outputs":[{outputs}],"name":{encode_basestring(item.name)}}}'
+    text = f'{{"op":{_quoted(item.op_type)},"outputs":{_list(item.outputs)},"name":{_quoted(item.name)}'
+    return text + "}" if item.inputs is None else f'{text},"inputs":{_list(item.inputs)}}}'
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"[{','.join(map(_quoted, names))}]"
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

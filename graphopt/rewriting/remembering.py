@@ -9,7 +9,7 @@ from onnx import NodeProto
 
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.scope import Node
-from graphopt.matching.matcher import Match
+from graphopt.matching.match import Match
 from graphopt.rewriting.fused_node import FusedNode
 from graphopt.rewriting.record import NO_METADATA, Replaced
 from graphopt.rule import PatternNode, Rule
@@ -39,21 +39,25 @@ def note(rule: Rule, pattern: PatternNode, node: Node) -> Note:
 def replaced_nodes(match: Match, view: DataflowGraph, notes: Sequence[Note]) -> tuple[Replaced, ...]:
     """The standard nodes that the fused node of a match stands for; `notes` has one entry for each matched node."""
     replaced: list[Replaced] = []
-    for pattern, index, about in zip(match.rule.body, match.nodes, notes, strict=True):
-        node = view.nodes[index]
+    rule, nodes = match.rule, view.nodes
+    may_read_otherwise = bool(rule.constants or match.identities)
+    for pattern, index, about in zip(rule.body, match.nodes, notes, strict=True):
+        node = nodes[index]
         if isinstance(node, FusedNode):
             replaced += _without_written(node, about.written)
             continue
-        proto, inputs = node.proto, node.inputs
-        doc_string, domain, entries = proto.doc_string, proto.domain, proto.metadata_props
+        proto, inputs, original_inputs = node.proto, node.inputs, node.original_inputs
+        if original_inputs is None and may_read_otherwise:
+            original_inputs = _remembered_inputs(match, view, pattern, node)
+        domain, doc_string, entries = proto.domain, proto.doc_string, proto.metadata_props
         replaced.append(
             Replaced(
                 node.op_type,
                 node.name,
                 node.outputs,
-                pattern.is_commutative and inputs != tuple(match.values.get(name) for name in pattern.inputs),
+                original_inputs,
+                pattern.is_commutative and inputs != tuple([match.values.get(name) for name in pattern.inputs]),
                 len(inputs) if inputs and not inputs[-1] else None,
-                _remembered_inputs(match, view, pattern, node),
                 about.axis,
                 domain,
                 doc_string,
@@ -99,14 +103,9 @@ def _without_written(node: FusedNode, written: frozenset[str]) -> Sequence[Repla
 
 
 def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, node: Node) -> tuple[str, ...] | None:
-    """A node's inputs by name, where inlining would give others: a rewrite changed them, the body has a constant in
-    their place, or the match looks through an Identity."""
-    if node.original_inputs is not None:
-        return node.original_inputs
-    constants = match.rule.constants
-    if not constants and not match.identities:
-        return None
-    if any(name in constants for name in pattern.inputs):
+    """A node's inputs by name, where inlining would give others: the body has a constant in their place, or the match
+    looks through an Identity."""
+    if any(name in match.rule.constants for name in pattern.inputs):
         return node.inputs
     passed_on = {view.nodes[index].outputs[0] for index in match.identities}
     return None if passed_on.isdisjoint(node.inputs) else node.inputs
@@ -114,8 +113,14 @@ def _remembered_inputs(match: Match, view: DataflowGraph, pattern: PatternNode, 
 
 def _empty_fields(proto: NodeProto, name: str, domain: str, doc_string: str) -> tuple[str, ...]:
     """The fields of text that are written and empty, as some exporters do: a node is given back byte by byte."""
-    texts = ("name", name), ("domain", domain), ("doc_string", doc_string)
-    return tuple([field for field, text in texts if not text and proto.HasField(field)])
+    empty: tuple[str, ...] = ()
+    if not name and proto.HasField("name"):
+        empty += ("name",)
+    if not domain and proto.HasField("domain"):
+        empty += ("domain",)
+    if not doc_string and proto.HasField("doc_string"):
+        empty += ("doc_string",)
+    return empty
 
 
 def _attribute_order(pattern: PatternNode, node: Node) -> tuple[str, ...] | None:

@@ -17,7 +17,7 @@ from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.scope import Node, Scope
 from graphopt.graph.scope_reading import read_scopes
 from graphopt.graph.value_sizes import inferred_shapes, shape_skeleton
-from graphopt.matching.matcher import Match
+from graphopt.matching.match import Match
 from graphopt.targets.target import OperatorLimits, Target
 from graphopt.wording import counted, listed
 
