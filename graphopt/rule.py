@@ -71,8 +71,8 @@ class Branch(NamedTuple):
     op_type: str
     operand: int
     """Which of the operands of the steps before this node makes."""
-    operands: int
-    """How many operands there are, its own included."""
+    inputs: int
+    """How many it reads itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,10 @@ class Rule:
         constants, or where a node makes several values."""
         if not all(step.only_binds and step.output and not step.pattern.is_commutative for step in self.steps):
             return None
-        branches: list[Branch] = []
-        count = len(self.steps[0].inputs)
-        for step in self.steps[1:]:
-            count += len(step.inputs)
-            branches.append(Branch(step.domain, step.op_type, self.operands.index(step.output or ""), count))
-        return tuple(branches)
+        return tuple(
+            Branch(step.domain, step.op_type, self.operands.index(step.output or ""), len(step.inputs))
+            for step in self.steps[1:]
+        )
 
     @cached_property
     def expected(self) -> tuple[tuple[int | None, tuple[str, str]], ...]:

@@ -59,6 +59,7 @@ class DataflowGraph:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.nodes: list[Node] = scope.nodes
+        self.opset = scope.opset
         self.outputs = frozenset(scope.outputs).union(scope.training_reads)
         """The values that leave the scope."""
         producer: dict[str, int] = {}

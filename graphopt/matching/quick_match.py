@@ -1,4 +1,4 @@
-"""The matcher's short cut: a rule without choices, at an anchor whose attributes fitted it before.
+"""The matcher's short cut: a rule without choices, at nodes whose attributes fitted it before.
 
 That is nearly every match of a large model. Where it finds one, `matcher.attempt` would find the same; where it finds
 none, it says nothing about that. The rule's body is a tree here, walked from the anchor on, and all values are bound at
@@ -7,9 +7,9 @@ once.
 
 from __future__ import annotations
 
-from graphopt.graph.attribute_sets import AttributeSet
 from graphopt.graph.dataflow import DataflowGraph
-from graphopt.matching.match import Bindings, Match
+from graphopt.graph.scope import Node
+from graphopt.matching.match import ABSENT, Bindings, Match
 from graphopt.rule import Rule
 
 
@@ -20,38 +20,50 @@ def quick_match(rule: Rule, view: DataflowGraph, anchor: int) -> Match | None:
         return None
     producers, nodes = view.producers, view.nodes
     node = nodes[anchor]
-    first, outputs, operands = node.attributes, node.outputs, list(node.inputs)
     step = rule.steps[0]
+    operands: list[str | None] = [*node.inputs]
     variadic: tuple[str, ...] = ()
     if step.variadic_place is not None:
         begin, end = step.variadic_place, len(operands) - len(step.inputs) + step.variadic_place
         variadic = node.inputs[begin:end]
         del operands[begin:end]
-    if len(operands) != len(step.inputs) or len(outputs) != 1:
+    if len(operands) != len(step.inputs) or node.op_type != step.op_type or node.domain != step.domain:
         return None
-    places = [anchor]
-    attributes: list[AttributeSet] = []
+    matched, places = [node], [anchor]
     for domain, op_type, operand, count in branches:
-        place = producers.get(operands[operand])
+        place = producers.get(operands[operand] or "")
         if place is None:
             return None
         node = nodes[place]
-        operands += node.inputs
-        if node.op_type != op_type or node.domain != domain or len(operands) != count or len(node.outputs) != 1:
+        if node.op_type != op_type or node.domain != domain or len(node.inputs) > count:
             return None
+        operands += node.inputs
+        if len(node.inputs) < count:
+            operands += [ABSENT] * (count - len(node.inputs))
+        matched.append(node)
         places.append(place)
-        attributes.append(node.attributes)
-    bound = first.fits.get((rule, view.scope.opset, *attributes))
+    bound = matched[0].attributes.fits.get(_form(rule, view, matched))
     if bound is None or "" in operands or "" in variadic:
         return None
     places.reverse()
     values: Bindings = dict(zip(rule.operands, operands, strict=True))
-    values[rule.output] = outputs[0]
+    values[rule.output] = matched[0].outputs[0]
     return Match(rule, anchor, tuple(places), values, variadic, bound)
 
 
 def learn(found: Match, view: DataflowGraph) -> None:
-    """Remember that nodes with the attributes of these fit the rule. The first of them keeps it, and goes with its
-    model."""
-    first, *others = [view.nodes[place].attributes for place in reversed(found.nodes)]
-    first.fits[found.rule, view.scope.opset, *others] = found.bound
+    """Remember that nodes of this form match the rule. The anchor's attributes keep it, and go with their model."""
+    matched = [view.nodes[place] for place in reversed(found.nodes)]
+    if all(len(node.outputs) == 1 for node in matched):
+        matched[0].attributes.fits[_form(found.rule, view, matched)] = found.bound
+
+
+def _form(rule: Rule, view: DataflowGraph, matched: list[Node]) -> tuple[object, ...]:
+    """What decides, beside the operators, whether nodes match and what attributes are bound.
+
+    The anchor stands for itself, and how many inputs it has is checked.
+    """
+    form: list[object] = [rule, view.opset, len(matched[0].outputs)]
+    for node in matched[1:]:
+        form += node.attributes, len(node.inputs), len(node.outputs)
+    return tuple(form)
