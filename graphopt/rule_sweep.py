@@ -32,14 +32,17 @@ def sweep(
 ) -> None:
     """One pass of one operator's rules over a scope: find all matches, then apply those that are disjoint together."""
     view = DataflowGraph.of(scope)
+    nodes = view.nodes
     calls: dict[int, FusedNode] = {}
     owners: dict[int, FusedNode] = {}
     for anchor in anchors(rules, view):
         decision = decide(rules, view, anchor, order)
         if target is not None and isinstance(decision, Match):
             decision = _judged_by(target, decision, view)
-        taken = (anchor,) if not isinstance(decision, Match) else decision.nodes
-        owner = next(filter(None, map(owners.get, taken)), None)
+        taken = decision.nodes if isinstance(decision, Match) else (anchor,)
+        owner = None
+        if not owners.keys().isdisjoint(taken):
+            owner = next(owners[place] for place in taken if place in owners)
         if observer is not None:
             observer(rules, view, anchor, decision if owner is None else owner.label, order)
         if owner is not None:
@@ -49,9 +52,9 @@ def sweep(
         elif isinstance(decision, Match):
             call = outliner.outline(decision, view)
             calls[anchor] = call
-            replaced = (*decision.nodes, *decision.identities)
+            replaced = decision.nodes + decision.identities
             owners.update(dict.fromkeys(replaced, call))
-            replaces = tuple([view.nodes[index].label for index in replaced])
+            replaces = tuple([nodes[index].name or nodes[index].label for index in replaced])
             ledger.fusions.append(Fusion(call.op_type, call.label, replaces, call.inputs, call.outputs, scope.title))
     if calls:
         ledger.counts[rules[0].op_type] += len(calls)

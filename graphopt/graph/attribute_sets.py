@@ -7,9 +7,24 @@ A model of a hundred thousand nodes has a handful of different attribute lists. 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
-from onnx import AttributeProto, NodeProto
+from onnx import AttributeProto, NodeProto, defs
+
+from graphopt.graph.conventions import standard_name
+
+_HOLDER_TYPES = frozenset(
+    {
+        defs.OpSchema.AttrType.GRAPH,
+        defs.OpSchema.AttrType.GRAPHS,
+        defs.OpSchema.AttrType.TENSOR,
+        defs.OpSchema.AttrType.TENSORS,
+        defs.OpSchema.AttrType.SPARSE_TENSOR,
+        defs.OpSchema.AttrType.SPARSE_TENSORS,
+    }
+)
+
 
 _serialize = AttributeProto.SerializePartialToString
 
@@ -42,3 +57,14 @@ class AttributeSets:
         if found is None:
             found = self._known[key] = AttributeSet(attributes)
         return found
+
+
+@lru_cache(maxsize=4096)
+def may_hold(domain: str, op_type: str) -> bool:
+    """Whether attributes of this operator may hold graphs or tensors; of an operator unknown to onnx, they may."""
+    if not (isinstance(domain, str) and isinstance(op_type, str)):  # not UTF-8 in the file; the checks refuse it
+        return True
+    standard = standard_name(domain)
+    if not defs.has(op_type, standard):
+        return True
+    return any(attribute.type in _HOLDER_TYPES for attribute in defs.get_schema(op_type, standard).attributes.values())

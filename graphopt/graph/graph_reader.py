@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from onnx import FunctionProto, GraphProto, NodeProto
 
-from graphopt.graph.attribute_sets import AttributeSet, AttributeSets
-from graphopt.graph.model_walk import may_hold
+from graphopt.graph.attribute_sets import AttributeSet, AttributeSets, may_hold
 
 
 class NodeReading(NamedTuple):

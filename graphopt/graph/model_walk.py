@@ -9,22 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import repeat
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
-from graphopt.graph.conventions import standard_name
-
-_HOLDER_TYPES = frozenset(
-    {
-        defs.OpSchema.AttrType.GRAPH,
-        defs.OpSchema.AttrType.GRAPHS,
-        defs.OpSchema.AttrType.TENSOR,
-        defs.OpSchema.AttrType.TENSORS,
-        defs.OpSchema.AttrType.SPARSE_TENSOR,
-        defs.OpSchema.AttrType.SPARSE_TENSORS,
-    }
-)
+from graphopt.graph.attribute_sets import may_hold
+from graphopt.graph.graph_reader import GraphReader
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,41 +55,42 @@ def _word(text: str) -> str:
     return text if isinstance(text, str) and text.isprintable() else repr(text)
 
 
-@lru_cache(maxsize=4096)
-def may_hold(domain: str, op_type: str) -> bool:
-    """Whether attributes of this operator may hold graphs or tensors; of an operator unknown to onnx, they may."""
-    if not (isinstance(domain, str) and isinstance(op_type, str)):  # not UTF-8 in the file; the checks refuse it
-        return True
-    standard = standard_name(domain)
-    if not defs.has(op_type, standard):
-        return True
-    return any(attribute.type in _HOLDER_TYPES for attribute in defs.get_schema(op_type, standard).attributes.values())
-
-
-def _place(graph: GraphProto | FunctionProto, parent: GraphPlace | None, title: str) -> GraphPlace:
-    nodes = tuple(graph.node)  # protobuf makes the objects once, and every later loop is faster for it
-    holders = tuple(node for node in nodes if may_hold(node.domain, node.op_type))
+def _place(
+    graph: GraphProto | FunctionProto, parent: GraphPlace | None, title: str, reader: GraphReader | None
+) -> GraphPlace:
+    if reader is not None:
+        readings = reader.nodes(graph)
+        nodes = tuple([reading.proto for reading in readings])
+        holders = tuple([reading.proto for reading in readings if reading.attributes is None])
+    else:
+        nodes = tuple(graph.node)  # protobuf makes the objects once, and every later loop is faster for it
+        holders = tuple([node for node in nodes if may_hold(node.domain, node.op_type)])
     return GraphPlace(graph, parent, title, nodes, holders, 0 if parent is None else parent.depth + 1)
 
 
-def iterate_places(model: ModelProto) -> Iterator[GraphPlace]:
-    """The main graph, the functions and the training graphs, each directly followed by the bodies inside it."""
-    main = _place(model.graph, None, "the graph")
-    yield from _with_bodies(main)
+def iterate_places(model: ModelProto, reader: GraphReader | None = None) -> Iterator[GraphPlace]:
+    """The main graph, the functions and the training graphs, each directly followed by the bodies inside it.
+
+    Args:
+        model: the model.
+        reader: reads the graphs, for who needs their nodes anyway.
+    """
+    main = _place(model.graph, None, "the graph", reader)
+    yield from _with_bodies(main, reader)
     for function in model.functions:
-        yield from _with_bodies(_place(function, None, f"function {function_title(function)}"))
+        yield from _with_bodies(_place(function, None, f"function {function_title(function)}", reader), reader)
     for step in model.training_info:
-        yield from _with_bodies(_place(step.initialization, main, "a training initialization"))
-        yield from _with_bodies(_place(step.algorithm, main, "a training algorithm"))
+        yield from _with_bodies(_place(step.initialization, main, "a training initialization", reader), reader)
+        yield from _with_bodies(_place(step.algorithm, main, "a training algorithm", reader), reader)
 
 
-def _with_bodies(root: GraphPlace) -> Iterator[GraphPlace]:
+def _with_bodies(root: GraphPlace, reader: GraphReader | None) -> Iterator[GraphPlace]:
     pending = [root]
     while pending:
         place = pending.pop()
         yield place
         bodies = [
-            _place(body, place, f"the {_word(attribute.name)} of {node_title(node)}")
+            _place(body, place, f"the {_word(attribute.name)} of {node_title(node)}", reader)
             for node in place.holders
             for attribute in node.attribute
             for body in graphs_in(attribute)
@@ -142,17 +133,21 @@ def _title(attribute: AttributeProto, node: NodeProto) -> str:
 
 
 def tensors_of(place: GraphPlace) -> Iterator[tuple[TensorProto, str]]:
-    """The tensors that stand in a graph itself, not in its bodies, each with what messages call it.
+    """The tensors that stand in a graph itself, not in its bodies, each with what `tensor_title` makes its title of.
 
     Those are the initializers, the dense attributes, and the two parts of all sparse tensors.
     """
     if isinstance(place.graph, GraphProto):
-        for tensor in place.graph.initializer:
-            yield tensor, f"initializer {tensor.name!r}"
+        yield from zip(place.graph.initializer, repeat(""))
     yield from attribute_tensors_of(place)
     for sparse, title in sparse_tensors_of(place):
         yield sparse.values, f"the values of {title}"
         yield sparse.indices, f"the indices of {title}"
+
+
+def tensor_title(tensor: TensorProto, title: str) -> str:
+    """What messages call a tensor. There are many initializers, and few are ever spoken of: they come without title."""
+    return title or f"initializer {tensor.name!r}"
 
 
 def iterate_tensors(model: ModelProto) -> Iterator[TensorProto]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from onnx import AttributeProto, GraphProto, ModelProto, defs
 
@@ -88,11 +89,15 @@ def _read(
     proto = scope.proto
     domains: dict[str, str] = {"": ""}
     scope.nodes = []
+    holders: list[Node] = []
     for reading in reader.nodes(proto):
         spelled = reading.domain
         if spelled not in domains:
             domains[spelled] = normal_domain(spelled, fused_domains)
-        scope.nodes.append(Node(reading, domains[spelled], reader.sets))
+        node = Node(reading, domains[spelled], reader.sets)
+        scope.nodes.append(node)
+        if reading.attributes is None:
+            holders.append(node)
     if isinstance(proto, GraphProto):
         scope.inputs = tuple(value.name for value in proto.input)
         scope.outputs = tuple(value.name for value in proto.output)
@@ -106,15 +111,14 @@ def _read(
         scope.inputs = tuple(proto.input)
         scope.outputs = tuple(proto.output)
         scope.defined.update(scope.inputs)
+    scope.defined.update(chain.from_iterable([node.outputs for node in scope.nodes]))
     found: list[Scope] = []
-    for node in scope.nodes:
-        scope.defined.update(node.outputs)
+    for node in holders:
         bodies = [
             Scope(graph, f"{name} of {node.title}", scope.opsets, parent=scope) for name, _, graph in bodies_of(node)
         ]
-        if bodies:
-            node.bodies = tuple(bodies)
-            found += bodies
+        node.bodies = tuple(bodies)
+        found += bodies
     scope.defined.discard("")
     return found
 

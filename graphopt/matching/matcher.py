@@ -58,7 +58,7 @@ def attempt(
     rule: Rule, view: DataflowGraph, anchor: int, choices: Sequence[bool]
 ) -> tuple[Match | Mismatch, list[bool]]:
     """One assignment of operands: what comes of it, and the choices that were made (True: operands exchanged)."""
-    producers, view_nodes, opset = view.producers, view.nodes, view.scope.opset
+    producers, view_nodes, opset = view.producers, view.nodes, view.opset
     outputs = view_nodes[anchor].outputs
     values: Bindings = {rule.output: outputs[0] if outputs else ""}
     attributes: dict[str, AttributeProto | None] = {}

@@ -7,13 +7,13 @@ would make a rewrite guess: two meanings of one name, a value that nobody makes,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, defs
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from graphopt.errors import ModelError
 from graphopt.graph.conventions import STANDARD_DOMAINS, standard_name
@@ -24,9 +24,10 @@ from graphopt.graph.model_walk import (
     iterate_places,
     node_title,
     sparse_tensors_of,
+    tensor_title,
     tensors_of,
 )
-from graphopt.model_files.tensor_size import element_count, tensor_size
+from graphopt.model_files.tensor_checks import sparse_fault, tensor_fault
 
 _ATTRIBUTE_TYPES = {
     number: getattr(defs.OpSchema.AttrType, kind)
@@ -59,7 +60,7 @@ def check_model(model: ModelProto, name: str, reader: GraphReader | None = None)
     defined: dict[GraphPlace, set[str]] = {}
     external: list[tuple[TensorProto, str]] = []
     reader = reader or GraphReader()
-    for place in iterate_places(model):
+    for place in iterate_places(model, reader):
         if place.depth > DEEPEST_BODY:
             raise ModelError(f"{name}: {TOO_DEEP}")
         nodes = reader.nodes(place.graph)
@@ -67,11 +68,14 @@ def check_model(model: ModelProto, name: str, reader: GraphReader | None = None)
         defined[place] = _check_names(place, nodes, name)
         _check_reads(place, nodes, defined, name)
         for sparse, title in sparse_tensors_of(place):
-            _check_sparse(sparse, title, name)
+            if (fault := sparse_fault(sparse)) is not None:
+                raise ModelError(f"{name}: {fault.format(title)}")
         for tensor, title in tensors_of(place):
-            _check_tensor(tensor, title, name)
-            if tensor.data_location == TensorProto.EXTERNAL:
-                external.append((tensor, title))
+            is_external = tensor.data_location == TensorProto.EXTERNAL
+            if (fault := tensor_fault(tensor, is_external)) is not None:
+                raise ModelError(f"{name}: {fault.format(tensor_title(tensor, title))}")
+            if is_external:
+                external.append((tensor, tensor_title(tensor, title)))
     return external
 
 
@@ -162,16 +166,12 @@ def _check_nodes(place: GraphPlace, nodes: Sequence[NodeReading], name: str) -> 
             )
 
 
-def _one_a_list(nodes: Iterable[NodeReading]) -> Iterator[tuple[NodeProto, str, str]]:
+def _one_a_list(nodes: Sequence[NodeReading]) -> list[tuple[NodeProto, str, str]]:
     """One node, with its domain and operator, for each operator and list of attributes; every node whose attributes
     may hold tensors or graphs."""
-    seen: set[tuple[str, str, int]] = set()
-    for proto, op_type, domain, _, _, attributes in nodes:
-        if attributes is None:
-            yield proto, domain, op_type
-        elif attributes and (domain, op_type, id(attributes)) not in seen:
-            seen.add((domain, op_type, id(attributes)))
-            yield proto, domain, op_type
+    firsts = {(domain, op_type, id(attributes)): proto for proto, op_type, domain, _, _, attributes in reversed(nodes)}
+    listed = [(proto, domain, op_type) for (domain, op_type, _), proto in firsts.items()]
+    return listed + [(node.proto, node.domain, node.op_type) for node in nodes if node.attributes is None]
 
 
 @lru_cache(maxsize=4096)
@@ -195,7 +195,7 @@ def _check_names(place: GraphPlace, nodes: Sequence[NodeReading], name: str) -> 
     """Refuse names with two meanings; returns all names to which this graph gives one."""
     graph = place.graph
     _check_own_text(graph, place.title, name)
-    outputs = [value for node in nodes for value in node.outputs if value]
+    outputs = [*filter(None, chain.from_iterable([node.outputs for node in nodes]))]
     if isinstance(graph, GraphProto):
         inputs = [value.name for value in graph.input]
         constants = [tensor.name for tensor in graph.initializer]
@@ -259,47 +259,3 @@ def _check_reads(
             if value in read:
                 raise ModelError(f"{name}: {node_title(node)} reads {value!r}, and nothing in the model makes it.")
     raise ModelError(f"{name}: the output {min(read)!r} of {place.title} is made by no node.")
-
-
-def _check_tensor(tensor: TensorProto, title: str, name: str) -> None:
-    """Refuse a tensor whose data is not exactly what its type and dims need; external data is another file's job."""
-    # Shapes repeat in a model, so the size of each is worked out once.
-    size = tensor_size(tensor.data_type, tuple(tensor.dims))
-    if size is None:
-        raise ModelError(
-            f"{name}: {title} cannot have the element type {tensor.data_type} and the shape {_shape(tensor)}; "
-            "the file may be damaged."
-        )
-    if tensor.data_location == TensorProto.EXTERNAL:
-        if size.field == "string_data":
-            raise ModelError(f"{name}: {title} holds strings, which cannot be stored as external data.")
-        return
-    if tensor.HasField("raw_data"):
-        if size.field == "string_data":
-            raise ModelError(f"{name}: {title} holds strings as raw data, and ONNX allows string_data only.")
-        # len() copies the bytes, and so does every other way to their size; the copy is gone at once.
-        found, needed, unit = len(tensor.raw_data), size.bytes, "bytes of raw data"
-    else:
-        found, needed, unit = len(getattr(tensor, size.field)), size.entries, f"entries in {size.field}"
-    if found != needed:
-        kind = TensorProto.DataType.Name(tensor.data_type)
-        raise ModelError(
-            f"{name}: the data of {title} does not match its dims: {kind} {_shape(tensor)} needs {needed} {unit}, and "
-            f"it has {found}; the file may be cut or damaged."
-        )
-
-
-def _shape(tensor: TensorProto) -> str:
-    dims = list(tensor.dims)
-    return str(dims) if len(dims) <= 8 else f"of {len(dims)} dims"
-
-
-def _check_sparse(sparse: SparseTensorProto, title: str, name: str) -> None:
-    stored, indices, rank = list(sparse.values.dims), list(sparse.indices.dims), len(sparse.dims)
-    if element_count(sparse.dims) is None:
-        raise ModelError(f"{name}: {title} has an impossible shape; the file may be damaged.")
-    if len(stored) != 1 or indices not in (stored, [*stored, rank]) or sparse.indices.data_type != TensorProto.INT64:
-        raise ModelError(
-            f"{name}: {title} needs one int64 index, or a row of {rank}, for each of its values; its values have shape "
-            f"{stored} and its indices {indices}."
-        )

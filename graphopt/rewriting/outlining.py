@@ -57,7 +57,7 @@ class Outliner:
             absent = tuple([name for name in rule.single_inputs if values[name] is ABSENT])
         constants = tuple([_digest(_constant_tensor(match, view, name)) for name in rule.constants])
         nested = tuple([node.body for node in nodes if isinstance(node, FusedNode)])
-        body_key = rule, len(match.variadic), view.scope.opset, absent, constants, nested
+        body_key = rule, len(match.variadic), view.opset, absent, constants, nested
         key = (*body_key, *[node.attributes for node in nodes])
         shape = self._shapes.get(key)
         if shape is None:
@@ -78,11 +78,11 @@ class Outliner:
             if isinstance(node := view.nodes[index], FusedNode)
         }
         without = frozenset(absent)
-        function = specialise(rule, constants, functions, count, view.scope.opset, without)
+        function = specialise(rule, constants, functions, count, view.opset, without)
         dtypes = tuple(dict.fromkeys(_dtype_name(tensor) for tensor in constants.values()))
         without = without.union(*(inner.absent for inner in nested))
         label = ".".join(filter(None, [rule.label, *(inner.rule_label for inner in nested)]))
-        return Body(rule.key, function, label, count, dtypes, view.scope.opset, without)
+        return Body(rule.key, function, label, count, dtypes, view.opset, without)
 
 
 def specialise(
@@ -178,12 +178,11 @@ def _spliced(
 def _call_inputs(match: Match) -> tuple[str, ...]:
     """The fused node's inputs: an absent one before a present one is '', one that the nodes did not list is left out
     at the end."""
-    inputs: list[str | None] = []
-    for formal in match.rule.inputs:
-        if formal == match.rule.variadic:
-            inputs += match.variadic
-        else:
-            inputs.append(match.values[formal])
+    rule, values = match.rule, match.values
+    inputs = [values[name] for name in rule.single_inputs]
+    if rule.variadic is not None:
+        place = rule.inputs.index(rule.variadic)
+        inputs[place:place] = match.variadic
     while inputs and inputs[-1] is ABSENT:
         inputs.pop()
     return tuple([name or "" for name in inputs])
