@@ -5,11 +5,10 @@ Nodes are integers: their place in the scope's list. Edges run from a producer t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import repeat
-from operator import itemgetter, le
+from itertools import chain
 from typing import Any, ClassVar
 
 import networkx as nx
@@ -62,45 +61,55 @@ class DataflowGraph:
         self.opset = scope.opset
         self.outputs = frozenset(scope.outputs).union(scope.training_reads)
         """The values that leave the scope."""
-        producer: dict[str, int] = {}
-        readers: defaultdict[str, list[int]] = defaultdict(list)
-        by_operator: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        captured: defaultdict[str, list[int]] = defaultdict(list)
+        self.producers = {name: index for index, node in enumerate(self.nodes) for name in node.outputs}
+        """The node that makes a value; none for inputs, initializers and captured values."""
+        self.producers.pop("", None)
+        by_name: defaultdict[str, list[int]] = defaultdict(list)
         for index, node in enumerate(self.nodes):
-            by_operator[node.domain, node.op_type].append(index)
-            for name in node.inputs:
-                readers[name].append(index)
+            by_name[node.op_type].append(index)
+        self._by_name = by_name
+        captured: defaultdict[str, list[int]] = defaultdict(list)
+        for index, node in [(index, node) for index, node in enumerate(self.nodes) if node.bodies]:
             for body in node.bodies:
                 for name in body.captures:
                     captured[name].append(index)
-            for name in node.outputs:
-                producer[name] = index
-        producer.pop("", None)
-        readers.pop("", None)
-        self.producers = producer
-        """The node that makes a value; none for inputs, initializers and captured values."""
-        self._readers = readers
         self._captured = captured
-        self._by_operator = by_operator
-        identities = by_operator.get(("", "Identity"))
-        self.paths = IdentityPaths(self.nodes, identities, readers, self.outputs, captured) if identities else None
+        # Most rules ask how often a value is read, and seldom who does: the lists are made when somebody asks.
+        self._reads = Counter(chain.from_iterable([node.inputs for node in self.nodes]))
+        identities = self.with_operator("", "Identity")
+        self.paths = (
+            IdentityPaths(self.nodes, identities, self._readers, self.outputs, captured) if identities else None
+        )
         """The Identity nodes to look through; None where there are none."""
         self._sources: dict[str, str] = {}
         self._ranks: dict[str, int | None] = {}
 
     @cached_property
+    def _readers(self) -> Mapping[str, list[int]]:
+        """The nodes that read a value, one entry for each input slot."""
+        readers: defaultdict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
+            for name in node.inputs:
+                readers[name].append(index)
+        readers.pop("", None)
+        return readers
+
+    @cached_property
     def is_sorted(self) -> bool:
         """Whether every node stands after the nodes it reads from."""
-        return not any(map(self._is_read_early, (self._readers, self._captured)))
-
-    def _is_read_early(self, readers: Mapping[str, list[int]]) -> bool:
-        """Whether a value is read before it is made. Built-ins all the way: in a model there are as many as nodes."""
-        first, made = map(itemgetter(0), readers.values()), map(self.producers.get, readers, repeat(-1))
-        return any(map(le, first, made))
+        later = set(self.producers)
+        for node in self.nodes:
+            if not later.isdisjoint(node.inputs):
+                return False
+            for body in node.bodies:
+                if not later.isdisjoint(body.captures):
+                    return False
+            later.difference_update(node.outputs)
+        return True
 
     def with_operator(self, domain: str, op_type: str) -> list[int]:
         """The nodes of one operator, in the order of the scope."""
-        return self._by_operator.get((domain, op_type), [])
+        return [index for index in self._by_name.get(op_type, ()) if self.nodes[index].domain == domain]
 
     def producer(self, value: str) -> int | None:
         """The node that makes a value; None for inputs, initializers and captured values."""
@@ -125,9 +134,9 @@ class DataflowGraph:
 
     def read_count(self, value: str) -> int:
         """How often a value is read in all: by slots, by bodies, and by whoever is outside of this scope."""
-        readers = self._readers.get(value, ()) if self.paths is None else self.readers(value)
+        reads = self._reads.get(value, 0) if self.paths is None else len(self.readers(value))
         captures = len(self._captured.get(value, ())) if self._captured else 0
-        return len(readers) + captures + (value in self.outputs)
+        return reads + captures + (value in self.outputs)
 
     def constant(self, value: str) -> TensorProto | None:
         """The tensor of a value that never changes: an initializer, or a Constant node's; None for any other."""

@@ -1,4 +1,4 @@
-"""Does a tensor hold exactly what its type and its dims say? A fault is a sentence with a place for the tensor's title."""
+"""Does a tensor hold exactly what its type and dims say? A fault is a sentence with a place for the tensor's title."""
 
 from __future__ import annotations
 

@@ -16,7 +16,15 @@ from graphopt.graph.scope import Node, Scope
 from graphopt.graph.scope_reading import bodies_of
 from graphopt.rewriting.body_domains import assign_domains
 from graphopt.rewriting.fused_node import Body, FusedNode
-from graphopt.rewriting.record import INPUTS, IR_VERSION, ORIGINAL_INPUTS, RULES, set_metadata, write_record
+from graphopt.rewriting.record import (
+    INPUTS,
+    IR_VERSION,
+    ORIGINAL_INPUTS,
+    RULES,
+    add_empty_record,
+    fill_record,
+    set_metadata,
+)
 
 FUNCTIONS_SINCE_IR = 8
 
@@ -137,12 +145,13 @@ class _Writer:
             # Making eight attributes costs more than all the rest, so calls that have the same ones parse them.
             proto = NodeProto(op_type=node.op_type, domain=self.domain_of(node.body))
             proto.attribute.extend(node.attributes.values())
+            add_empty_record(proto)
             common = self._common[key] = proto.SerializeToString()
         target.ParseFromString(common)
         target.name = node.name
-        target.input.extend(node.inputs)
-        target.output.extend(node.outputs)
-        write_record(target, node.replaced)
+        target.input[:] = node.inputs
+        target.output[:] = node.outputs
+        fill_record(target, node.replaced)
 
 
 def _nodes_within(scope: Scope) -> Iterator[Node]:

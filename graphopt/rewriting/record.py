@@ -68,10 +68,17 @@ _FIRST_UNUSUAL = Replaced._fields.index("swapped")
 _USUAL = Replaced("", "", ())[_FIRST_UNUSUAL:]
 
 
-def write_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
-    """Store the replaced nodes in a fused node's metadata."""
-    node.metadata_props.add(key=REPLACES, value=", ".join([item.label for item in replaced]))
-    node.metadata_props.add(key=NODES, value=f"[{','.join(map(_row_text, replaced))}]")
+def add_empty_record(node: NodeProto) -> None:
+    """Give a fused node the entries of its metadata that `fill_record` fills; it has none yet."""
+    node.metadata_props.add(key=REPLACES)
+    node.metadata_props.add(key=NODES)
+
+
+def fill_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
+    """Store the replaced nodes in the entries that `add_empty_record` made."""
+    names, nodes = node.metadata_props
+    names.value = ", ".join([item.label for item in replaced])
+    nodes.value = f"[{','.join(map(_row_text, replaced))}]"
 
 
 def _row_text(item: Replaced) -> str:
