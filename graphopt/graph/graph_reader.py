@@ -31,6 +31,10 @@ class GraphReader:
 
     def __init__(self) -> None:
         self.sets = AttributeSets()
+        self._names: dict[str, str] = {}
+        self.one = self._names.setdefault
+        """Gives a name (handed over twice) as one object, however often it is read: most look-ups then compare
+        pointers, not text that lies elsewhere in memory."""
         self._graphs: dict[int, tuple[GraphProto | FunctionProto, list[NodeReading]]] = {}
         """By the graph's identity; it is kept, so that no other gets that."""
 
@@ -44,15 +48,18 @@ class GraphReader:
     def forget(self) -> None:
         """Let go of everything: when it is asked again, it reads again."""
         self.sets = AttributeSets()
+        self._names.clear()
         self._graphs.clear()
 
     def _read(self, graph: GraphProto | FunctionProto) -> list[NodeReading]:
         readings: list[NodeReading] = []
-        sets = self.sets.of
+        sets, one = self.sets.of, self.one
         for proto in graph.node:
             op_type, domain = proto.op_type, proto.domain
+            op_type = one(op_type, op_type)
             attributes = None if may_hold(domain, op_type) else sets(proto)
             # Slices: protobuf iterates item by item, half as fast.
-            inputs, outputs = tuple(proto.input[:]), tuple(proto.output[:])
+            read, made = proto.input[:], proto.output[:]
+            inputs, outputs = tuple(map(one, read, read)), tuple(map(one, made, made))
             readings.append(NodeReading(proto, op_type, domain, inputs, outputs, attributes))
         return readings

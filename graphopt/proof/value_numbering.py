@@ -127,8 +127,10 @@ class ValueNumbering:
 
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
         values, identity_of, find = scope.values, self.tensors.identity, self.expressions.numbers.get
+        one = scope.dialect.reader.one
         for tensor in graph.initializer:
             name = tensor.name
+            name = one(name, name)
             identity = identity_of(tensor, name)
             values[name] = find(identity) or self.expressions.constant(identity)
         for sparse in graph.sparse_initializer:
