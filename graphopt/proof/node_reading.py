@@ -102,6 +102,11 @@ class Library:
             self._handed[key] = Function(proto, self, self._operations, inlined=True)
         return self._handed[key]
 
+    def forget(self) -> None:
+        """Let go of the functions: their dialects know the library, and without the circle all is freed at once."""
+        self._own.clear()
+        self._handed.clear()
+
 
 def body_by_name(functions: Iterable[FunctionProto]) -> BodyOf:
     """Bodies for the calls of these functions' names; a name with two different bodies is never resolved by chance."""

@@ -104,6 +104,7 @@ class ValueNumbering:
                 values[info.name] = self._intern((*identity, default), declared_rank(info))
                 inputs.append(identity)
         self._run(self._number_nodes(scope, read_nodes(graph, dialect, None)))
+        library.forget()
         outputs = [(info.name, values[info.name]) for info in graph.output]
         imports = {domain: dialect.versions[domain] for domain in dialect.used if domain in dialect.versions}
         return NumberedModel(values, outputs, inputs, imports, list(self._problems))
