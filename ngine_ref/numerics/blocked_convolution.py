@@ -11,13 +11,16 @@ bits whatever the epilogue, wherever the output lies, and whoever computes which
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from ngine_ref.numerics.columns import Columns, Geometry, columns_of
+from ngine_ref.numerics.all_columns import AllColumns
+from ngine_ref.numerics.columns import Columns, Geometry, Lane
+from ngine_ref.numerics.row_buffer import RowBuffer, suits
 from ngine_ref.numerics.scratch import Request, bytes_needed, carve
 from ngine_ref.numerics.sliding_windows import Windows
 from ngine_ref.registry import Array
@@ -70,9 +73,9 @@ class BlockedConvolution:
         return (self.geometry.x[0], self.geometry.w[0], *(spatial[1:] if self.flat else spatial))
 
     @cached_property
-    def block_bytes(self) -> int:
-        """How much scratch memory a block needs."""
-        return bytes_needed(*self._requests(self._block_shape))
+    def lane_bytes(self) -> int:
+        """How much scratch memory a lane needs."""
+        return bytes_needed(self._values_request, *self.columns.lane_requests)
 
     @cached_property
     def regions(self) -> list[Region]:
@@ -83,46 +86,57 @@ class BlockedConvolution:
         ]
         return list(itertools.product([slice(n, n + 1) for n in range(self.geometry.x[0])], *ranges))
 
-    def compute_block(
-        self,
-        region: Region,
-        weights: Array,
-        operands: Sequence[Array | None],
-        out: Array,
-        epilogue: Epilogue | None,
-        memory: Array,
-    ) -> None:
-        """Compute one block of `out` from the node's inputs (x, w, bias, ...) and the packed weights."""
-        batch, *spatial = region
-        shape = [part.stop - part.start for part in spatial]
-        values, *arrays = carve(memory, *self._requests(shape))
-        x, bias = operands[0], operands[2] if len(operands) > 2 else None
-        assert x is not None, "the input of a convolution is never absent"
-        geometry = self.geometry
-        image = self._spread(x)[batch.start].reshape(geometry.group, geometry.w[1], *geometry.x[2:])
-        sums = self.columns.multiply(image, spatial, weights, arrays).reshape(values.shape)
-        place = self._spread(out)[(batch.start, slice(None), *spatial)]
-        finished = values if epilogue else place
-        if bias is None:
-            finished[...] = sums
-        else:
-            per_filter = bias.astype(sums.dtype, copy=False).reshape(-1, *(1 for _ in shape))
-            np.add(sums, per_filter, out=finished, casting="unsafe")
-        if epilogue:
-            epilogue(Block(values, region, operands, self.flat))
-            place[...] = values
+    def lane(self, operands: Sequence[Array | None], weights: Array, memory: Array) -> BlockLane:
+        """Somebody to compute blocks from the node's inputs (x, w, bias, ...) and the packed weights."""
+        values, *arrays = carve(memory, self._values_request, *self.columns.lane_requests)
+        bias = operands[2] if len(operands) > 2 else None
+        return BlockLane(self, self.columns.lane(weights, bias, arrays), operands, values)
 
     @cached_property
     def _block_shape(self) -> tuple[int, ...]:
         return (*(1 for _ in self.geometry.w[4:]), *self.columns.block)
 
-    def _requests(self, shape: Sequence[int]) -> list[Request]:
-        values = (self.geometry.w[0], *shape), self.geometry.dtype
-        return [values, *self.columns.requests(shape[-2], shape[-1])]
+    @cached_property
+    def _values_request(self) -> Request:
+        return (self.geometry.w[0] * math.prod(self._block_shape),), self.geometry.dtype
 
-    def _spread(self, image: Array) -> Array:
+    def spread(self, image: Array) -> Array:
         """An input or output with at least two spatial axes, a view."""
         return image[:, :, None] if self.flat else image
+
+
+class BlockLane:
+    """Computes blocks one after the other, in memory of its own."""
+
+    def __init__(
+        self, convolution: BlockedConvolution, sums: Lane, operands: Sequence[Array | None], values: Array
+    ) -> None:
+        g, x = convolution.geometry, operands[0]
+        assert x is not None, "the input of a convolution is never absent"
+        self._convolution = convolution
+        self._sums = sums
+        self._operands = operands
+        self._values = values
+        self._images = convolution.spread(x).reshape(g.x[0], g.group, g.w[1], *g.x[2:])
+
+    def compute(self, region: Region, out: Array, epilogue: Epilogue | None) -> None:
+        """Compute one block of the output and what follows it."""
+        batch, *spatial = region
+        shape = [self._convolution.geometry.w[0], *(part.stop - part.start for part in spatial)]
+        place = self._convolution.spread(out)[(batch.start, slice(None), *spatial)]
+        flat = (shape[0], *shape[-2:])
+        if epilogue is None:
+            self._sums.compute(self._images[batch.start], spatial, place.reshape(flat))
+            return
+        values = self._values[: math.prod(shape)].reshape(shape)
+        self._sums.compute(self._images[batch.start], spatial, values.reshape(flat))
+        epilogue(Block(values, region, self._operands, self._convolution.flat))
+        place[...] = values
+
+
+def columns_of(geometry: Geometry) -> Columns:
+    """The better layout for these shapes."""
+    return RowBuffer(geometry) if suits(geometry) else AllColumns(geometry)
 
 
 def blocked_convolution(geometry: Geometry) -> BlockedConvolution:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ngine_ref.errors import ShapeError
 from ngine_ref.nodes.fused_meaning import check_interface, define_activation
-from ngine_ref.numerics.blocked_convolution import BlockedConvolution, Epilogue, blocked_convolution
+from ngine_ref.numerics.blocked_convolution import BlockedConvolution, BlockLane, Epilogue, blocked_convolution
 from ngine_ref.numerics.columns import Geometry
 from ngine_ref.numerics.lanes import run_lanes
 from ngine_ref.numerics.packed_weights import packed_weights
@@ -112,15 +112,19 @@ def bind_convolution(call: Call, bind_epilogue: EpilogueBinder | None = None) ->
             columns.pack(present(inputs, 1), weights)
         used = min(lanes, 1 + (workspace.pool.workers if workspace.pool else 0))
 
+        waiting = iter(convolution.regions)  # of all lanes: who is ready takes the next block
+
         @np.errstate(all="ignore")
         def work(lane: int) -> None:
-            memory = workspace.scratch[weights_bytes + lane * convolution.block_bytes :]
-            for region in convolution.regions[lane::used]:
-                convolution.compute_block(region, weights, inputs, outputs[0], epilogue, memory)
+            memory = workspace.scratch[weights_bytes + lane * convolution.lane_bytes :]
+            blocks: BlockLane | None = None
+            for region in waiting:
+                blocks = blocks or convolution.lane(inputs, weights, memory)
+                blocks.compute(region, outputs[0], epilogue)
 
         run_lanes(work, used, workspace.pool)
 
-    return Kernel((output,), compute, scratch_bytes=weights_bytes + lanes * convolution.block_bytes, strided=True)
+    return Kernel((output,), compute, scratch_bytes=weights_bytes + lanes * convolution.lane_bytes, strided=True)
 
 
 def convolution_output(call: Call) -> TensorSpec:

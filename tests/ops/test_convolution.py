@@ -16,9 +16,11 @@ from support.node_cases import NodeCase, assert_same, check_node_case, node_case
 from support.one_node import check_every_use, onnxruntime_outputs, strided
 
 from ngine_ref.errors import OperatorError, ShapeError
-from ngine_ref.numerics.columns import Geometry, columns_of
+from ngine_ref.numerics.blocked_convolution import columns_of
+from ngine_ref.numerics.columns import Geometry
 from ngine_ref.numerics.packed_weights import packed_weights
-from ngine_ref.numerics.sliding_windows import Windows
+from ngine_ref.numerics.row_buffer import suits
+from ngine_ref.numerics.sliding_windows import Windows, place_windows
 from ngine_ref.registry import Array, Call, Kernel, TensorSpec, Workspace, aligned_bytes, find, get
 from ngine_ref.worker_pool import WorkerPool
 
@@ -82,20 +84,36 @@ def bind(op_type: str, inputs: list[Array], attributes: dict[str, Any], *, const
     return operator.bind(Call(op_type, specs, attributes))
 
 
-LARGE = {  # shapes that make several blocks, by rows and together
-    "by rows": ((2, 40, 70, 90), (48, 40, 3, 3), {"pads": [1, 1, 1, 1]}),
-    "by rows, dilated, strided": (
-        (1, 24, 90, 90),
-        (16, 12, 3, 3),
+LARGE = {  # shapes that make several blocks, in a row buffer and with all columns in one matrix
+    "row buffer": ((2, 40, 70, 90), (48, 40, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "row buffer, strided": ((1, 40, 70, 130), (12, 20, 3, 5), {"strides": [2, 3], "pads": [0, 1, 2, 3], "group": 2}),
+    "row buffer, dilated": ((1, 24, 50, 90), (16, 24, 2, 3), {"strides": [1, 2], "dilations": [1, 3]}),
+    "row buffer, strides beyond the kernel": ((1, 40, 70, 150), (12, 40, 2, 2), {"strides": [3, 4]}),
+    "row buffer, wider than a block": ((1, 16, 20, 530), (24, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "row buffer, products of unequal size": ((1, 300, 20, 45), (89, 300, 3, 3), {"pads": [1, 2, 1, 2]}),
+    "row buffer, groups of a prime": ((1, 600, 18, 33), (62, 300, 3, 3), {"pads": [1, 1, 1, 1], "group": 2}),
+    "row buffer, one kernel column": ((1, 40, 70, 90), (48, 40, 3, 1), {"pads": [1, 0, 1, 0]}),
+    "row buffer, three axes": ((1, 12, 9, 30, 40), (16, 12, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    "all columns": ((1, 3, 70, 90), (20, 3, 5, 3), {"pads": [2, 1, 2, 1]}),
+    "all columns, many filters": ((1, 64, 40, 40), (200, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "all columns, dilated, strided": (
+        (1, 32, 120, 90),
+        (12, 16, 3, 3),
         {"strides": [2, 1], "dilations": [2, 3], "group": 2},
     ),
-    "together": ((1, 3, 70, 90), (20, 3, 5, 3), {"pads": [2, 1, 2, 1]}),
-    "together, many filters": ((1, 64, 40, 40), (200, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
     "pointwise": ((1, 80, 60, 60), (24, 80, 1, 1), {}),
     "depthwise": ((1, 96, 50, 50), (96, 1, 3, 3), {"group": 96, "pads": [1, 1, 1, 1]}),
     "one axis": ((2, 16, 5000), (24, 16, 9), {"pads": [4, 4]}),
-    "three axes": ((1, 12, 9, 30, 40), (16, 12, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    "three axes": ((1, 4, 9, 30, 40), (16, 4, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
 }
+
+
+def test_the_layouts_are_what_the_names_say():
+    for name, (x, w, attributes) in LARGE.items():
+        call = Call("Conv", [TensorSpec(shape, np.dtype("f4")) for shape in (x, w)], attributes)
+        geometry = Geometry(x, w, place_windows(call, x[2:], w[2:]), attributes.get("group", 1), np.dtype("f4"))
+        if len(x) > 3:
+            assert suits(geometry) == name.startswith("row buffer"), name
 
 
 def large_inputs(name: str) -> tuple[list[Array], dict[str, Any]]:
@@ -226,7 +244,7 @@ def test_element_types_must_agree():
 
 def test_kernel_can_be_used_again():
     """The second call must not see what the first one left in scratch memory."""
-    inputs, attributes = large_inputs("by rows")
+    inputs, attributes = large_inputs("row buffer")
     kernel = bind("Conv", inputs, attributes)
     workspace = Workspace(aligned_bytes(kernel.scratch_bytes))
     results = [np.empty(kernel.outputs[0].shape, np.float32) for _ in range(3)]
