@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class SessionOptions:
     """Settings of an `InferenceSession`."""
 
-    fast_paths: bool = False
-    """Whether passes may replace steps of a plan by faster ones whose results differ in rounding. Off, a fused model
-    gives the very bits of the unfused one, as a reference should unless it is asked for speed."""
+    fast_paths: bool = True
+    """Whether passes may replace steps of a plan by faster ones whose results differ in rounding (by some 1e-6 of the
+    largest output). Off, the readable kernels run, and a fused model gives the very bits of the unfused one."""
     keep_filters: bool | None = None
     """Whether fast paths keep transformed filters, four times the weights they are made of, or make them anew in
     each run; None: they are kept unless they take more than 32 MB and the picture is large, where making them costs

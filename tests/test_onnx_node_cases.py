@@ -78,9 +78,15 @@ def test_every_case(name: str):
 
 @pytest.mark.parametrize("name", UNREPRODUCIBLE)
 def test_reference_evaluator_fails_what_is_left_out(name: str):
-    """A case is only left out where onnx's own evaluator does not pass it either."""
+    """A case is only left out where onnx's own evaluator does not pass it either. It draws random numbers, which may be
+    the expected ones for once."""
+
+    def check_several_times() -> None:
+        for _ in range(5):
+            check(name, ReferenceEvaluator(cases()[name].model).run)
+
     with pytest.raises(AssertionError):
-        check(name, ReferenceEvaluator(cases()[name].model).run)
+        check_several_times()
 
 
 def check(name: str, run: Any) -> None:

@@ -28,7 +28,7 @@ from ngine_ref.registry import NEWEST_OPSET, Array, Kernel, TensorSpec, Workspac
 
 LEAST_WORK = 32 * 32
 """Input times output channels from which Winograd gains on a direct convolution."""
-LEAST_TILES = 48
+LEAST_TILES = 12
 """Tiles below which the transformed weights cost more to read than they save."""
 SHORT = 2
 """Convolutions up to which a region pays for its layout, its own buffers and calling its helpers by itself."""
