@@ -221,7 +221,7 @@ def _counts(cleaned: Iterable[Cleaned], cleaning: Iterable[str]) -> dict[str, in
 
 
 def _operators(scopes: Iterable[Scope]) -> Counter[str]:
-    return Counter(node.op_type for scope in scopes for node in scope.nodes)
+    return Counter([node.op_type for scope in scopes for node in scope.nodes])
 
 
 def _sorted(operators: Counter[str]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onnx import GraphProto, ModelProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from graphopt.errors import ModelError
 from graphopt.graph.conventions import DEFAULTS_SINCE_IR
@@ -65,6 +65,8 @@ class ValueNumbering:
         self._problems: dict[str, None] = {}
         self._plain = PlainNumbering(self.expressions, self.table, self._problems)
         self._by_type = by_type
+        self._weights: tuple[list[TensorProto], dict[str, int]] = [], {}
+        """The initializers of the last model's graph, and their numbers by name."""
         self._inlined = self._most_inlined = 0
         self._intern(("absent",))
 
@@ -95,7 +97,7 @@ class ValueNumbering:
         types = ValueTypes(model) if self._by_type else None
         scope = Scope(Values(self._unmade), dialect, graph, types=types)
         values = scope.values
-        self._number_initializers(scope, graph)
+        self._number_weights(scope, graph)
         inputs = []
         for info in graph.input:
             default = values.get(info.name, ABSENT)
@@ -125,6 +127,19 @@ class ValueNumbering:
             except StopIteration as stop:
                 stack.pop()
                 result = stop.value
+
+    def _number_weights(self, scope: Scope, graph: GraphProto) -> None:
+        """Number the initializers of a model's own graph. Mostly they are those of the other model: then protobuf
+        compares them all, and their numbers are known."""
+        tensors = list(graph.initializer)
+        known, numbers = self._weights
+        if tensors and tensors == known and not graph.sparse_initializer:
+            scope.values.update(numbers)
+            return
+        self._number_initializers(scope, graph)
+        # Of typed fields, not every protobuf compares every bit (NaN, -0).
+        if not graph.sparse_initializer and all(tensor.HasField("raw_data") for tensor in tensors):
+            self._weights = tensors, dict(scope.values)
 
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
         values, identity_of, find = scope.values, self.tensors.identity, self.expressions.numbers.get
