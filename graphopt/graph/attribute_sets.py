@@ -25,6 +25,7 @@ _HOLDER_TYPES = frozenset(
     }
 )
 
+defs.has("Identity")  # onnx registers all schemas when first asked for one: that is for importing, not for a model
 
 _serialize = AttributeProto.SerializePartialToString
 

@@ -11,7 +11,8 @@ from graphopt.graph.dataflow import DataflowGraph
 from graphopt.ledger import Refusal
 from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order, preference
 from graphopt.matching.match import Match, Mismatch
-from graphopt.matching.matcher import match, may_match
+from graphopt.matching.matcher import match, may_match, search
+from graphopt.matching.quick_match import quick_match
 from graphopt.rule import Condition, PatternNode, Rule
 
 
@@ -28,8 +29,9 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
         if not may_match(rule, view, anchor):
             unlikely.append(rule)
             continue
-        matches: list[Match] = []
-        for found in match(rule, view, anchor):
+        quick = quick_match(rule, view, anchor)
+        matches = [] if quick is None else [quick]
+        for found in () if quick is not None else search(rule, view, anchor):
             if isinstance(found, Match):
                 matches.append(found)
             elif found.failed.number:
@@ -51,8 +53,8 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
 
 def check(found: Match, view: DataflowGraph, order: Order) -> Refusal | None:
     """The first condition of its rule that a match fails, None where it passes them all."""
-    candidate = _candidate(found, view, order)
-    for condition in found.rule.conditions:
+    candidate = Candidate(view, found.anchor, found.values, found.variadic, order, found.nodes)
+    for condition in found.rule.refusing:
         fault = REQUIREMENTS[condition.kind].check(candidate, condition)
         if fault is not None:
             return _refusal(found.rule, view, anchor=found.anchor, condition=condition, fault=fault)

@@ -24,9 +24,11 @@ from graphopt.rule import PatternNode, Rule, Step
 def match(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mismatch]:
     """Every way, and every failed way, to lay the rule's body over the graph so that its last node is `anchor`."""
     quick = quick_match(rule, view, anchor)
-    if quick is not None:
-        yield quick
-        return
+    return search(rule, view, anchor) if quick is None else iter((quick,))
+
+
+def search(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mismatch]:
+    """What `match` finds, without the short cut."""
     choices: list[bool] = []
     while True:
         found, made = attempt(rule, view, anchor, choices)
