@@ -203,11 +203,6 @@ class Rule:
         )
 
     @cached_property
-    def refusing(self) -> tuple[Condition, ...]:
-        """The conditions that a match may fail; the others, without number, say something about the rule."""
-        return tuple(condition for condition in self.conditions if condition.number)
-
-    @cached_property
     def numbered(self) -> tuple[Condition | PatternNode, ...]:
         """Conditions and labelled nodes in the order of their numbers."""
         labelled = [node for node in self.body if node.number]

@@ -33,12 +33,20 @@ _serialize = AttributeProto.SerializePartialToString
 class AttributeSet(dict[str, AttributeProto]):
     """The attributes of a node by name. Shared by nodes, so nobody changes it."""
 
-    __slots__ = ("fits",)
+    __slots__ = ("fits", "integers")
 
     def __init__(self, attributes: Iterable[AttributeProto]) -> None:
         super().__init__({attribute.name: attribute for attribute in attributes})
         self.fits: dict[Any, Any] = {}
         """What the matcher found out about these attributes, see `attribute_matching`."""
+        self.integers: dict[str, int | None] = {}
+
+    def integer(self, name: str) -> int | None:
+        """The number of that name; None where there is none, or where it is a parameter of a function."""
+        if name not in self.integers:
+            attribute = self.get(name)
+            self.integers[name] = None if attribute is None or attribute.ref_attr_name else attribute.i
+        return self.integers[name]
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has None there
     """By identity, which is quick: the equal sets of one model are one object."""

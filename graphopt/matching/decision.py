@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.ledger import Refusal
-from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order, preference
+from graphopt.matching.eligibility import REQUIREMENTS, Candidate, Order, checks, preference
 from graphopt.matching.match import Match, Mismatch
-from graphopt.matching.matcher import match, may_match, search
+from graphopt.matching.matcher import likely_rules, match, search
 from graphopt.matching.quick_match import quick_match
 from graphopt.rule import Condition, PatternNode, Rule
 
@@ -23,12 +23,9 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
     `rules` are the rules of one fused operator.
     """
     refusals: list[Refusal] = []
-    unlikely: list[Rule] = []
     missing: list[Mismatch] = []
-    for rule in rules:
-        if not may_match(rule, view, anchor):
-            unlikely.append(rule)
-            continue
+    likely = likely_rules(rules, view, anchor)
+    for rule in likely:
         quick = quick_match(rule, view, anchor)
         matches = [] if quick is None else [quick]
         for found in () if quick is not None else search(rule, view, anchor):
@@ -43,8 +40,8 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
             if refusal is None:
                 return found
             refusals.append(refusal)
-    for rule in unlikely:
-        if rule.has_labelled_nodes:  # else a mismatch is no refusal
+    for rule in rules:
+        if rule.has_labelled_nodes and rule not in likely:  # without labels, a mismatch is no refusal
             missing += [m for m in match(rule, view, anchor) if isinstance(m, Mismatch) and m.failed.number]
     if missing:
         refusals.append(_refuse_mismatches(missing, view, order))
@@ -54,8 +51,8 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
 def check(found: Match, view: DataflowGraph, order: Order) -> Refusal | None:
     """The first condition of its rule that a match fails, None where it passes them all."""
     candidate = Candidate(view, found.anchor, found.values, found.variadic, order, found.nodes)
-    for condition in found.rule.refusing:
-        fault = REQUIREMENTS[condition.kind].check(candidate, condition)
+    for holds, condition in checks(found.rule):
+        fault = holds(candidate, condition)
         if fault is not None:
             return _refusal(found.rule, view, anchor=found.anchor, condition=condition, fault=fault)
     return None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, islice
 from typing import Literal, NamedTuple
 
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.declared_shapes import Dims
 from graphopt.graph.scope import Node
-from graphopt.rule import Condition
+from graphopt.rule import Condition, Rule
 from graphopt.wording import counted, listed
 
 Order = Literal["sink", "file"]
@@ -59,11 +60,8 @@ class Requirement:
 
 def normal_axis(view: DataflowGraph, node: Node) -> int | None:
     """The axis of a Concat, counted from the front; None where it is no number, or the rank is unknown."""
-    attribute = node.attributes.get("axis")
-    if attribute is None or attribute.ref_attr_name:
-        return None
-    axis: int = attribute.i
-    if axis >= 0:
+    axis = node.attributes.integer("axis")
+    if axis is None or axis >= 0:
         return axis
     ranks = (view.rank(value) for value in (*reversed(node.inputs), *node.outputs) if value)
     rank = next((rank for rank in ranks if rank is not None), None)
@@ -78,10 +76,10 @@ def _axis(candidate: Candidate, condition: Condition) -> Fault | None:
         return None
     if axis is not None:
         return f"{node.title} joins along axis {axis}, not along axis {wanted}", node.label
-    attribute = node.attributes.get("axis")
-    if attribute is None or attribute.ref_attr_name:
+    written = node.attributes.integer("axis")
+    if written is None:
         return f"the axis of {node.title} is not a number in the model", node.label
-    return f"{node.title} joins along axis {attribute.i}, and the rank to count it from is unknown", node.label
+    return f"{node.title} joins along axis {written}, and the rank to count it from is unknown", node.label
 
 
 def _variadic(candidate: Candidate, condition: Condition) -> Fault | None:
@@ -175,6 +173,12 @@ REQUIREMENTS: Mapping[str, Requirement] = {
     ),
 }
 """Every kind of condition, by the name it has in the domain `require`."""
+
+
+@lru_cache(maxsize=1024)
+def checks(rule: Rule) -> tuple[tuple[Check, Condition], ...]:
+    """The conditions that a match of the rule may fail, each with its function."""
+    return tuple((REQUIREMENTS[condition.kind].check, condition) for condition in rule.conditions if condition.number)
 
 
 def sentence(condition: Condition) -> str:

@@ -42,6 +42,33 @@ def search(rule: Rule, view: DataflowGraph, anchor: int) -> Iterator[Match | Mis
         choices = made
 
 
+def likely_rules(rules: Sequence[Rule], view: DataflowGraph, anchor: int) -> Sequence[Rule]:
+    """Those of an operator's rules that may match an anchor, see `may_match`."""
+    told = _told_apart(tuple(rules))
+    if told is None or view.paths is not None:
+        return [rule for rule in rules if may_match(rule, view, anchor)]
+    slot, by_operator = told
+    inputs = view.nodes[anchor].inputs
+    place = view.producers.get(inputs[slot]) if -len(inputs) <= slot < len(inputs) else None
+    if place is None:
+        return ()
+    node = view.nodes[place]
+    return by_operator.get((node.domain, node.op_type), ())
+
+
+@lru_cache(maxsize=256)
+def _told_apart(rules: tuple[Rule, ...]) -> tuple[int, dict[tuple[str, str], tuple[Rule, ...]]] | None:
+    """Rules that the operator behind one input of the anchor tells apart, by that operator; None where it takes more.
+    Templates make such rules, one for each producer."""
+    if any(len(rule.expected) != 1 for rule in rules) or len({rule.expected[0][0] for rule in rules}) != 1:
+        return None
+    slot = rules[0].expected[0][0]
+    if slot is None:
+        return None
+    operators = {rule.expected[0][1] for rule in rules}
+    return slot, {key: tuple(rule for rule in rules if rule.expected[0][1] == key) for key in operators}
+
+
 def may_match(rule: Rule, view: DataflowGraph, anchor: int) -> bool:
     """Whether the producers next to the anchor are those of the rule: a quick look before `match`."""
     inputs, operator_of = view.nodes[anchor].inputs, view.operator_of

@@ -14,7 +14,7 @@ from graphopt.graph.scope import Node, Scope
 from graphopt.matching.decision import failures
 from graphopt.matching.eligibility import Order, normal_axis
 from graphopt.matching.match import Match
-from graphopt.matching.matcher import match, may_match
+from graphopt.matching.matcher import likely_rules, match
 from graphopt.rule import Rule
 
 
@@ -50,8 +50,8 @@ def share_prefixes(scope: Scope, rules: Sequence[Rule], order: Order) -> int:
 
 
 def _only_lacks_sole_reader(rules: Sequence[Rule], view: DataflowGraph, index: int, tail: str, order: Order) -> bool:
-    for rule in rules:
-        for found in match(rule, view, index) if may_match(rule, view, index) else ():
+    for rule in likely_rules(rules, view, index):
+        for found in match(rule, view, index):
             if isinstance(found, Match):
                 failed = failures(found, view, order, read_often=tail)
                 if [condition.kind for condition in failed] == ["sole_reader"]:

@@ -77,7 +77,7 @@ def add_empty_record(node: NodeProto) -> None:
 def fill_record(node: NodeProto, replaced: Sequence[Replaced]) -> None:
     """Store the replaced nodes in the entries that `add_empty_record` made."""
     names, nodes = node.metadata_props
-    names.value = ", ".join([item.label for item in replaced])
+    names.value = ", ".join([item.name or item.label for item in replaced])
     nodes.value = f"[{','.join(map(_row_text, replaced))}]"
 
 
