@@ -47,18 +47,21 @@ LEAST_WIDTH = 16
 """Fewest positions that make a product worth its while."""
 MOST_FILTERS = 96
 LEAST_DEPTH = 16
+MOST_PRODUCTS = 32
 SMALL_PRODUCT = 1_000_000
 """Most multiplications in a product that BLAS does without packing."""
 
 
 def suits(geometry: Geometry) -> bool:
     """Whether rows are long enough, the kernel's rows lie one below the other, and few filters meet many cells: with
-    many, packing pays, and with few cells, adding up what the kernel's columns give costs more than copying."""
+    many, packing pays, and with few cells, adding up what the kernel's columns give costs more than copying. Each of
+    those columns has sums of its own, so they must not be too many either."""
     windows = geometry.windows
     height, width = windows.output[-2:]
     depth = geometry.w[1] * geometry.w[-2]
-    is_wide = height > 1 and width >= LEAST_WIDTH and max(geometry.w[2:]) > 1
-    return is_wide and windows.dilations[-2] == 1 and geometry.filters <= MOST_FILTERS and depth >= LEAST_DEPTH
+    products = math.prod(geometry.w[2:-2]) * geometry.w[-1]
+    are_long = height > 1 and width >= LEAST_WIDTH and max(geometry.w[2:]) > 1 and windows.dilations[-2] == 1
+    return are_long and geometry.filters <= MOST_FILTERS and depth >= LEAST_DEPTH and products <= MOST_PRODUCTS
 
 
 @dataclass(frozen=True)
