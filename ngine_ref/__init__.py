@@ -1,4 +1,4 @@
-"""Runs ONNX models with NumPy, exactly as ONNX defines them."""
+"""Runs ONNX models with NumPy: by readable kernels, or by fast paths that differ in rounding."""
 
 from ngine_ref import ops as ops
 from ngine_ref.errors import (

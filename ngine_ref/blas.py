@@ -16,22 +16,25 @@ from typing import Any
 
 _lock = threading.Lock()
 _runs = 0
-_controller: Any = None
-_limiter: Any = None
+_libraries: list[Any] | None = None
+_before: list[int] = []
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
     """Within it, every call into BLAS stays on the thread that makes it, in the whole process."""
-    global _runs, _controller, _limiter
+    global _runs, _libraries, _before
     with _lock:
         if _runs == 0:
-            if _controller is None:
+            if _libraries is None:
                 # Here and not above: it looks at every library of the process, and many models never need it.
                 from threadpoolctl import ThreadpoolController
 
-                _controller = ThreadpoolController()
-            _limiter = _controller.limit(limits=1, user_api="blas")
+                found = ThreadpoolController().lib_controllers
+                _libraries = [library for library in found if library.user_api == "blas"]
+            _before = [library.num_threads for library in _libraries]
+            for library in _libraries:
+                _set_threads(library, 1)
         _runs += 1
     try:
         yield
@@ -39,4 +42,12 @@ def one_thread_each() -> Iterator[None]:
         with _lock:
             _runs -= 1
             if _runs == 0:
-                _limiter.restore_original_limits()
+                for library, threads in zip(_libraries or (), _before, strict=True):
+                    _set_threads(library, threads)
+
+
+def _set_threads(library: Any, threads: int) -> None:
+    """Set how many threads a library uses. From threadpoolctl 3.7 on, its own call does nothing in any but the first
+    thread that made it, so that threads do not fight over what they share; runs come from any thread, and here they
+    share one limit."""
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(threads)

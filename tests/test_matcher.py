@@ -343,3 +343,31 @@ def test_a_chain_of_twenty_thousand_nodes_upside_down():
     assert result.report.counts["MulAdd"] == 10_000
     assert result.report.nodes_after == 10_000
     assert nodes(result.model)[-1] == "v10000 = ai.ngine.MulAdd (v9999, scale, x)"
+
+
+# Values with a further meaning.
+
+
+def test_an_absent_input_is_read_by_nobody(rule: RuleMaker):
+    rules = rule(
+        'r = Relu (x)  ["once"] = require.sole_reader (low)  y = Clip (r, low, high)', "Op (x, low, high) => (y)"
+    )
+    source = model('r = Relu (x)  y = Clip (r, "", high)', inputs="float[n,4,h,w] x, float high")
+    assert refusals(source, "Op", rules=rules) == [(1, "once", "'' is read by nobody", "")]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "node", "readers"),
+    [
+        ("t = Relu (x)  y = Sub (t, b)", "Op (x, b) => (y)", "Sub (t, t)", "2 times: by Sub 'y' (2 times)"),
+        (
+            "= require.variadic <least: int = 1> (others)  t = Relu (x)  y = Concat <axis: int = @axis> (t, others)",
+            "Op <axis> (x, others) => (y)",
+            "Concat <axis: int = 1> (t, x, t)",
+            "2 times: by Concat 'y' (2 times)",
+        ),
+    ],
+)
+def test_an_inner_value_that_is_an_input_too(rule: RuleMaker, body: str, signature: str, node: str, readers: str):
+    ((_, _, reason, at),) = refusals(model(f"t = Relu (x)  y = {node}"), "Op", rules=rule(body, signature))
+    assert (reason, at) == (f"'t' is also read as an input of the fused operator: {readers}", "t")

@@ -203,6 +203,11 @@ def test_attributes_have_a_type_that_some_version_of_the_operator_takes() -> Non
     assert check_model(model, "m.onnx") == []  # Cast took a string once
     model.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("alpha", 1))
     assert "LeakyRelu 't' has an attribute 'alpha' of type INT" in refusal(model)
+    model.graph.node.add(op_type="Elu", input=["t"], output=["z"]).attribute.add().CopyFrom(
+        helper.make_attribute("alpha", "damaged")
+    )
+    assert "LeakyRelu 't' has an attribute 'alpha' of type INT" in refusal(model)  # the first of several
+    del model.graph.node[-1]
     model.graph.node[0].attribute[0].name = "unheard_of"
     assert check_model(model, "m.onnx") == []
     model.graph.node[0].domain = "my"

@@ -77,3 +77,10 @@ def test_of_random_models(random: RandomModel):
 def test_what_looks_alike(nodes: str, rules: str):
     constants = {"b": np.ones(4, np.float32), "v": np.ones((4, 2, 1, 1), np.float32)}
     short_cuts(model(nodes, constants=constants), rules)
+
+
+def test_an_anchor_without_output_is_no_match():
+    source = model("c = Conv (x, w)  y = LeakyRelu (c)  d = Conv (x, w)  z = LeakyRelu (d)")
+    source.graph.node[3].output[0] = ""
+    short_cuts(source, "ngine")
+    assert graphopt.fuse(source).report.counts["ConvLeakyRelu"] == 1

@@ -76,6 +76,7 @@ class DataflowGraph:
         self._captured = captured
         # Most rules ask how often a value is read, and seldom who does: the lists are made when somebody asks.
         self._reads = Counter(chain.from_iterable([node.inputs for node in self.nodes]))
+        self._reads.pop("", None)
         identities = self.with_operator("", "Identity")
         self.paths = (
             IdentityPaths(self.nodes, identities, self._readers, self.outputs, captured) if identities else None

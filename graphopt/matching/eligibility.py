@@ -101,6 +101,8 @@ def _interior(candidate: Candidate, condition: Condition) -> Fault | None:
     view = candidate.view
     for name in condition.values:
         value = candidate.value(name)
+        if value in candidate.variadic or list(candidate.values.values()).count(value) > 1:
+            return f"{value!r} is also read as an input of the fused operator: {describe_readers(view, value)}", value
         inside = sum(index in candidate.nodes for index in view.readers(value))
         if inside != view.read_count(value):
             return f"{value!r} is also read outside the pattern: {describe_readers(view, value)}", value

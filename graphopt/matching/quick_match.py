@@ -43,7 +43,7 @@ def quick_match(rule: Rule, view: DataflowGraph, anchor: int) -> Match | None:
         matched.append(node)
         places.append(place)
     bound = matched[0].attributes.fits.get(_form(rule, view, matched))
-    if bound is None or "" in operands or "" in variadic:
+    if bound is None or "" in operands or "" in variadic or not matched[0].outputs[0]:
         return None
     places.reverse()
     values: Bindings = dict(zip(rule.operands, operands, strict=True))

@@ -167,11 +167,13 @@ def _check_nodes(place: GraphPlace, nodes: Sequence[NodeReading], name: str) -> 
 
 
 def _one_a_list(nodes: Sequence[NodeReading]) -> list[tuple[NodeProto, str, str]]:
-    """One node, with its domain and operator, for each operator and list of attributes; every node whose attributes
-    may hold tensors or graphs."""
-    firsts = {(domain, op_type, id(attributes)): proto for proto, op_type, domain, _, _, attributes in reversed(nodes)}
-    listed = [(proto, domain, op_type) for (domain, op_type, _), proto in firsts.items()]
-    return listed + [(node.proto, node.domain, node.op_type) for node in nodes if node.attributes is None]
+    """The first node, with its domain and operator, for each operator and list of attributes, and every node whose
+    attributes may hold tensors or graphs, in the order of the file."""
+    backwards = zip(reversed(range(len(nodes))), reversed(nodes), strict=True)
+    places = {(node.domain, node.op_type, id(node.attributes)): place for place, node in backwards}
+    holders = [place for place, node in enumerate(nodes) if node.attributes is None]
+    chosen = [nodes[place] for place in sorted({*places.values(), *holders})]
+    return [(node.proto, node.domain, node.op_type) for node in chosen]
 
 
 @lru_cache(maxsize=4096)

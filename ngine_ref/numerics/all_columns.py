@@ -94,7 +94,7 @@ class MatrixLane:
         g = self._geometry
         shape = (g.group, len(self._taps), g.w[1], *out.shape[1:])
         columns = self._columns[: math.prod(shape)].reshape(shape)
-        sums = self._sums[: out.size].reshape(g.group, g.filters, -1)
+        sums = self._sums[: out.size].reshape(g.group, g.filters, math.prod(out.shape[1:]))
         np.matmul(self._weights, self._matrices(image, region, columns), out=sums)
         if self._bias is None:
             out[...] = sums.reshape(out.shape)

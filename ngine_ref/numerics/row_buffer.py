@@ -48,6 +48,8 @@ LEAST_WIDTH = 16
 MOST_FILTERS = 96
 LEAST_DEPTH = 16
 MOST_PRODUCTS = 32
+MOST_BYTES = 8 << 20
+"""Most bytes that a single row of output may need: with large strides or dilations, there is much between its cells."""
 SMALL_PRODUCT = 1_000_000
 """Most multiplications in a product that BLAS does without packing."""
 
@@ -61,7 +63,8 @@ def suits(geometry: Geometry) -> bool:
     depth = geometry.w[1] * geometry.w[-2]
     products = math.prod(geometry.w[2:-2]) * geometry.w[-1]
     are_long = height > 1 and width >= LEAST_WIDTH and max(geometry.w[2:]) > 1 and windows.dilations[-2] == 1
-    return are_long and geometry.filters <= MOST_FILTERS and depth >= LEAST_DEPTH and products <= MOST_PRODUCTS
+    are_few = 0 < geometry.filters <= MOST_FILTERS and depth >= LEAST_DEPTH and products <= MOST_PRODUCTS
+    return are_long and are_few and RowBuffer(geometry).row_bytes <= MOST_BYTES
 
 
 @dataclass(frozen=True)
@@ -114,12 +117,17 @@ class RowBuffer:
         """As many rows as `BLOCK_BYTES` and `POSITIONS` allow."""
         height, width = self.geometry.windows.output[-2:]
         columns = even_part(width, BLOCK_WIDTH)
-        first, second = (bytes_needed(*self._requests(rows, columns)) for rows in (1, 2))
+        first, second = self.row_bytes, bytes_needed(*self._requests(2, columns))
         rows = min(POSITIONS // columns, 1 + max(0, BLOCK_BYTES - first) // max(1, second - first))
         blocks = -(-height // rows)
         if blocks > 1:
             blocks = -(-blocks // SHARES) * SHARES
         return -(-height // blocks), columns
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """How many bytes a block of one row needs."""
+        return bytes_needed(*self._requests(1, even_part(self.geometry.windows.output[-1], BLOCK_WIDTH)))
 
     @property
     def lane_requests(self) -> list[Request]:
@@ -147,6 +155,12 @@ class RowBuffer:
         return -(-width // size), size
 
     @cached_property
+    def _phases(self) -> list[int]:
+        """Which of the places that a stride deals cells out to the kernel sees."""
+        windows = self.geometry.windows
+        return sorted({column * windows.dilations[-1] % windows.strides[-1] for column in range(windows.kernel[-1])})
+
+    @cached_property
     def _reach(self) -> int:
         """How many places behind a position the last of its cells lies."""
         windows = self.geometry.windows
@@ -160,7 +174,7 @@ class RowBuffer:
         cells = self._odd_lines(computed + self._reach)
         filters = g.group * self._tiles * self._tile_filters
         return [
-            ((len(self._taps), g.group, _seen(windows, rows), g.w[1], windows.strides[-1], cells), g.accumulator),
+            ((len(self._taps), g.group, _seen(windows, rows), g.w[1], len(self._phases), cells), g.accumulator),
             ((len(self._taps) * g.w[-1] + 1, filters, self._odd_lines(rows * computed)), g.accumulator),
             ((g.w[0], rows, width) if g.dtype != g.accumulator else (0,), g.accumulator),
         ]
@@ -175,13 +189,12 @@ class RowBuffer:
         """What is copied into the buffer for a block. Cells beside the image are set to zero here where they are the
         same in all blocks, since each block is as wide as the output."""
         windows = self.geometry.windows
-        _, group, input_rows, channels, phases, _ = buffer.shape
+        _, group, input_rows, channels, _, _ = buffer.shape
         count, stride = math.prod(self._parts(self.block[1])) + self._reach, windows.strides[-1]
         shape = (group, channels, *(1 for _ in windows.kernel[:-2]), input_rows, count)
         found = []
-        used = {column * windows.dilations[-1] % phases for column in range(windows.kernel[-1])}
-        for (place, tap), phase in itertools.product(enumerate(self._taps), used):
-            target = buffer[place, :, :, :, phase, :count].transpose(0, 2, 1, 3).reshape(shape)
+        for (place, tap), (index, phase) in itertools.product(enumerate(self._taps), enumerate(self._phases)):
+            target = buffer[place, :, :, :, index, :count].transpose(0, 2, 1, 3).reshape(shape)
             first = 0
             if self.block[1] == windows.output[-1]:
                 start = phase - windows.pads_begin[-1]
@@ -208,7 +221,8 @@ class RowBuffer:
         found = []
         for place, column in itertools.product(range(len(self._taps)), range(0, columns, together)):
             shift, phase = divmod(column * dilation, stride)
-            seen = np.ndarray(shape, buffer.dtype, buffer[place], phase * per_phase + shift * item, strides)
+            offset = self._phases.index(phase) * per_phase + shift * item
+            seen = np.ndarray(shape, buffer.dtype, buffer[place], offset, strides)
             chosen = slice(place * columns + column, place * columns + column + together)
             found.append(Product(weights[chosen, None, :, :, None], seen, sums[chosen]))
         return found

@@ -92,6 +92,22 @@ def test_blas_gets_its_threads_back_after_the_last_run():
     assert blas_threads() == before
 
 
+def test_blas_is_held_to_one_thread_by_runs_from_any_thread():
+    """Whoever used BLAS's own settings first."""
+    before = blas_threads()
+    with one_thread_each():
+        pass
+
+    def in_a_run() -> list[int]:
+        with one_thread_each():
+            return blas_threads()
+
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(in_a_run).result() for _ in range(4)]
+    assert {threads for each in found for threads in each} == {1}
+    assert blas_threads() == before
+
+
 def test_blas_gets_its_threads_back_after_an_error():
     before = blas_threads()
     with pytest.raises(ValueError, match="x"), one_thread_each():

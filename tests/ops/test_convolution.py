@@ -177,6 +177,25 @@ def test_memory_is_that_of_blocks():
     assert sizes[0] == sizes[1] < 32 << 20
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"strides": [1, 100_000], "pads": [0, 0, 0, 1_600_000]},
+        {"dilations": [1, 1_000_000], "pads": [0, 0, 0, 1_000_020]},
+    ],
+)
+def test_far_cells_take_no_memory(attributes: dict[str, Any]):
+    image, weights = TensorSpec((1, 16, 4, 4), np.dtype("f4")), TensorSpec((8, 16, 2, 2), np.dtype("f4"))
+    operator = find("Conv")
+    assert operator is not None
+    assert operator.bind(Call("Conv", [image, weights], attributes)).scratch_bytes < 1 << 20
+
+
+def test_no_filters_give_no_channels():
+    (y,) = get("Conv")([np.zeros((1, 32, 20, 20), np.float32), np.zeros((0, 32, 3, 3), np.float32)])
+    assert y.shape == (1, 0, 18, 18)
+
+
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 def test_same_padding_is_never_negative(auto_pad: str):
     """A stride of 4 over windows of one cell leaves cells out at the end; onnxruntime begins with the second cell."""
