@@ -57,8 +57,8 @@ def evaluate(program: Program, inputs: list[Any]) -> list[Any]:
 
 
 def assert_close(found: Any, expected: Any, convolutions: int = 3) -> None:
-    """Within what float32 Winograd leaves after so many convolutions in a row: 5e-6 of the largest value (or of 1) after
-    three, and more after more, since each adds its own.
+    """Within what float32 Winograd leaves after so many convolutions in a row: 5e-6 of the largest value (or of 1)
+    after three, and more after more, since each adds its own.
 
     A wrong pixel, tap or slope is off by ten thousand times as much.
     """
