@@ -49,8 +49,6 @@ class Step(NamedTuple):
     """One node of a rule's body as the matcher comes to it, with all that can be known before there is a graph."""
 
     pattern: PatternNode
-    domain: str
-    op_type: str
     output: str | None
     """The value it makes; None where there are several."""
     inputs: tuple[str, ...]
@@ -170,7 +168,7 @@ class Rule:
             inputs = tuple(name for name in node.inputs if place is None or name != self.variadic)
             is_new = len(set(inputs)) == len(inputs) and not {"", *met, *self.constants}.intersection(inputs)
             output = node.outputs[0] if len(node.outputs) == 1 else None
-            steps.append(Step(node, node.domain, node.op_type, output, inputs, place, is_new))
+            steps.append(Step(node, output, inputs, place, is_new))
             met.update(inputs)
         return tuple(steps)
 
@@ -186,7 +184,7 @@ class Rule:
         if not all(step.only_binds and step.output and not step.pattern.is_commutative for step in self.steps):
             return None
         return tuple(
-            Branch(step.domain, step.op_type, self.operands.index(step.output or ""), len(step.inputs))
+            Branch(step.pattern.domain, step.pattern.op_type, self.operands.index(step.output or ""), len(step.inputs))
             for step in self.steps[1:]
         )
 

@@ -47,7 +47,7 @@ def one_thread_each() -> Iterator[None]:
 
 
 def _set_threads(library: Any, threads: int) -> None:
-    """Set how many threads a library uses. From threadpoolctl 3.7 on, its own call does nothing in any but the first
+    """Set how many threads a library uses. From threadpoolctl 3.8 on, its own call does nothing in any but the first
     thread that made it, so that threads do not fight over what they share; runs come from any thread, and here they
     share one limit."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(threads)

@@ -65,14 +65,13 @@ class DataflowGraph:
         """The node that makes a value; none for inputs, initializers and captured values."""
         self.producers.pop("", None)
         by_name: defaultdict[str, list[int]] = defaultdict(list)
+        captured: defaultdict[str, list[int]] = defaultdict(list)
         for index, node in enumerate(self.nodes):
             by_name[node.op_type].append(index)
-        self._by_name = by_name
-        captured: defaultdict[str, list[int]] = defaultdict(list)
-        for index, node in [(index, node) for index, node in enumerate(self.nodes) if node.bodies]:
             for body in node.bodies:
                 for name in body.captures:
                     captured[name].append(index)
+        self._by_name = by_name
         self._captured = captured
         # Most rules ask how often a value is read, and seldom who does: the lists are made when somebody asks.
         self._reads = Counter(chain.from_iterable([node.inputs for node in self.nodes]))
@@ -136,8 +135,7 @@ class DataflowGraph:
     def read_count(self, value: str) -> int:
         """How often a value is read in all: by slots, by bodies, and by whoever is outside of this scope."""
         reads = self._reads.get(value, 0) if self.paths is None else len(self.readers(value))
-        captures = len(self._captured.get(value, ())) if self._captured else 0
-        return reads + captures + (value in self.outputs)
+        return reads + len(self.captures(value)) + (value in self.outputs)
 
     def constant(self, value: str) -> TensorProto | None:
         """The tensor of a value that never changes: an initializer, or a Constant node's; None for any other."""

@@ -50,7 +50,7 @@ def decide(rules: Sequence[Rule], view: DataflowGraph, anchor: int, order: Order
 
 def check(found: Match, view: DataflowGraph, order: Order) -> Refusal | None:
     """The first condition of its rule that a match fails, None where it passes them all."""
-    candidate = Candidate(view, found.anchor, found.values, found.variadic, order, found.nodes)
+    candidate = _candidate(found, view, order)
     for holds, condition in checks(found.rule):
         fault = holds(candidate, condition)
         if fault is not None:

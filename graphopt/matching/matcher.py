@@ -15,7 +15,7 @@ from onnx import AttributeProto, TensorProto, defs, numpy_helper
 from graphopt.graph.dataflow import DataflowGraph
 from graphopt.graph.identity_paths import IdentityPaths
 from graphopt.graph.scope import Node
-from graphopt.matching.attribute_matching import Fit, conflict, fit
+from graphopt.matching.attribute_matching import conflict, fit
 from graphopt.matching.match import ABSENT, Bindings, Fault, Match, Mismatch
 from graphopt.matching.quick_match import learn, quick_match
 from graphopt.rule import PatternNode, Rule, Step
@@ -49,11 +49,8 @@ def likely_rules(rules: Sequence[Rule], view: DataflowGraph, anchor: int) -> Seq
         return [rule for rule in rules if may_match(rule, view, anchor)]
     slot, by_operator = told
     inputs = view.nodes[anchor].inputs
-    place = view.producers.get(inputs[slot]) if -len(inputs) <= slot < len(inputs) else None
-    if place is None:
-        return ()
-    node = view.nodes[place]
-    return by_operator.get((node.domain, node.op_type), ())
+    operator = view.operator_of(inputs[slot]) if -len(inputs) <= slot < len(inputs) else None
+    return () if operator is None else by_operator.get(operator, ())
 
 
 @lru_cache(maxsize=256)
@@ -95,7 +92,7 @@ def attempt(
     made: list[bool] = []
     variadic: tuple[str, ...] = ()
     for step in rule.steps:
-        pattern, domain, op_type, output, inputs, variadic_place, only_binds = step
+        pattern, output, inputs, variadic_place, only_binds = step
         if output is None:
             output = next(name for name in pattern.outputs if name in values)
         value = values[output] or ""
@@ -104,7 +101,7 @@ def attempt(
             unmade = Fault("{}", (_origin(view, value),), value, ", not made by")
             return Mismatch(rule, anchor, pattern, values, variadic, unmade), made
         node = view_nodes[index]
-        if node.op_type != op_type or node.domain != domain:
+        if node.op_type != pattern.op_type or node.domain != pattern.domain:
             of_domain = " of domain {1.domain!r}" if node.domain else ""
             other = Fault("{0!r} is made by {1.title}" + of_domain, (value, node), value, ", not by")
             return Mismatch(rule, anchor, pattern, values, variadic, other), made
@@ -113,11 +110,7 @@ def attempt(
         if len(node.outputs) > 1 or len(pattern.outputs) > 1:
             fault = _bind_outputs(view, pattern, node, values)
         if fault is None:
-            fits = node.attributes.fits.get((pattern, opset)) or fit(pattern, node, opset)
-            if fits.fault is None and attributes.keys().isdisjoint(fits.bound):
-                attributes.update(fits.bound)
-            else:
-                fault = _bind_attributes(fits, pattern, node, attributes)
+            fault = _bind_attributes(opset, pattern, node, attributes)
         operands = node.inputs
         if pattern.is_commutative and len(operands) == 2 and operands[0] != operands[1]:
             made.append(len(made) < len(choices) and choices[len(made)])
@@ -157,12 +150,14 @@ def _bind_outputs(view: DataflowGraph, pattern: PatternNode, node: Node, values:
 
 
 def _bind_attributes(
-    fits: Fit, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto | None]
+    opset: int, pattern: PatternNode, node: Node, attributes: dict[str, AttributeProto | None]
 ) -> Fault | None:
-    fault = fits.fault or conflict(pattern, fits.bound, attributes)
+    bound, fault = fit(pattern, node, opset)
+    if fault is None and not attributes.keys().isdisjoint(bound):
+        fault = conflict(pattern, bound, attributes)
     if fault is not None:
         return Fault("{.title} {}", (node, fault), node.label)
-    attributes.update(fits.bound)
+    attributes.update(bound)
     return None
 
 

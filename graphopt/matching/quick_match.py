@@ -27,7 +27,7 @@ def quick_match(rule: Rule, view: DataflowGraph, anchor: int) -> Match | None:
         begin, end = step.variadic_place, len(operands) - len(step.inputs) + step.variadic_place
         variadic = node.inputs[begin:end]
         del operands[begin:end]
-    if len(operands) != len(step.inputs) or node.op_type != step.op_type or node.domain != step.domain:
+    if len(operands) != len(step.inputs) or node.op_type != rule.anchor.op_type or node.domain != rule.anchor.domain:
         return None
     matched, places = [node], [anchor]
     for domain, op_type, operand, count in branches:

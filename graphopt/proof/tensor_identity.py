@@ -60,8 +60,7 @@ class TensorTable:
         # Raw bytes only: on typed fields, not every protobuf compares bit by bit (NaN, -0).
         named = bool(name) and tensor.HasField("raw_data")
         if named and not self._by_content and math.prod(dims) > FEW:
-            self._serial += 1
-            identity: Identity = ("tensor", data_type, dims, self._serial)
+            identity = self._new_identity(data_type, dims)
         elif data_type == TensorProto.STRING:
             return ("tensor", data_type, dims, tuple(tensor.string_data))
         else:
