@@ -108,8 +108,7 @@ def _refuse_mismatches(missing: Sequence[Mismatch], view: DataflowGraph, order: 
 
 
 def _candidate(found: Match | Mismatch, view: DataflowGraph, order: Order) -> Candidate:
-    nodes = found.nodes if isinstance(found, Match) else ()
-    return Candidate(view, found.anchor, found.values, found.variadic, order, nodes)
+    return Candidate(view, found.anchor, found.values, found.variadic, order, found.nodes)
 
 
 def _refusal(

@@ -66,6 +66,8 @@ class Mismatch(NamedTuple):
     """What was bound before."""
     variadic: tuple[str, ...]
     fault: Fault
+    nodes: tuple[int, ...] = ()
+    """No node counts as matched while the body is not."""
 
     def sentence(self, operators: Sequence[str]) -> str:
         """The reason, where any of these operators would have done."""

@@ -142,13 +142,12 @@ class ValueNumbering:
             self._weights = tensors, dict(scope.values)
 
     def _number_initializers(self, scope: Scope, graph: GraphProto) -> None:
-        values, identity_of, find = scope.values, self.tensors.identity, self.expressions.numbers.get
+        values, identity_of, constant = scope.values, self.tensors.identity, self.expressions.constant
         one = scope.dialect.reader.one
         for tensor in graph.initializer:
             name = tensor.name
             name = one(name, name)
-            identity = identity_of(tensor, name)
-            values[name] = find(identity) or self.expressions.constant(identity)
+            values[name] = constant(identity_of(tensor, name))
         for sparse in graph.sparse_initializer:
             scope.values[sparse.values.name] = self.expressions.constant(self.tensors.sparse_identity(sparse))
 

@@ -18,6 +18,8 @@ ABSENT = 0
 class Values(dict[str, int]):
     """The numbers of a scope's values by name; what it lacks is looked up in the scopes around it."""
 
+    __slots__ = ("_outer", "_unmade")
+
     def __init__(self, unmade: Callable[[str], int], outer: Values | None = None) -> None:
         self._unmade = unmade
         self._outer = outer
